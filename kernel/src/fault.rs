@@ -24,6 +24,7 @@ pub const UNMAPPED: u64 = 1;
 pub const RIGHTS: u64 = 2;
 pub const NO_MEMORY: u64 = 3;
 pub const STOPPED: u64 = 4;
+pub const BEYOND: u64 = 5;
 
 /// Runs `body` in `space`: its root is loaded, faults of the user half are its. May be nested; the
 /// outer space runs on afterwards.
@@ -63,6 +64,7 @@ pub fn user_fault(address: u64, error: u64) -> Result<(), u64> {
         Err(FaultError::Unmapped) => Err(UNMAPPED),
         Err(FaultError::Rights) => Err(RIGHTS),
         Err(FaultError::NoMemory) => Err(NO_MEMORY),
+        Err(FaultError::Beyond) => Err(BEYOND),
         // Nothing here asks a task to end: `Machine::stop_pending` is left at its default.
         Err(FaultError::Stopped) => Err(STOPPED),
     }

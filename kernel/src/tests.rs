@@ -12,11 +12,11 @@ use vellum::entry::{Codec, Entry, Flags, X86_64};
 use vellum::error::SpaceError;
 use vellum::machine::{Asid, CpuMask, Machine, Scope};
 use vellum::space::{Advice, Attrs, HugeAdvice, LeafSize, Page, Placement, Rights, Space};
-use vellum::vm::Vm;
+use vellum::vm::{ObjectPart, Vm};
 
 use crate::arch::cpu;
 use crate::arch::user::{call, load, store};
-use crate::fault::{self, NO_MEMORY, RIGHTS, UNMAPPED};
+use crate::fault::{self, BEYOND, NO_MEMORY, RIGHTS, UNMAPPED};
 use crate::machine::Metal;
 use crate::println;
 
@@ -61,6 +61,7 @@ const TESTS: &[(&str, Test)] = &[
     ("what is forgotten reads as zeros", forget),
     ("a moved page answers at its new place alone", moved),
     ("after fork both sides see the old contents and only their own stores", forked),
+    ("an object shows the same page in two spaces, until it is cut off", shared_object),
     ("the kernel's copies and the program's accesses meet", copies),
     ("a changed entry is seen after invlpg, a dropped range after a flush", flushes),
     ("a 1 GiB page is one fault, or refused as one", giant_page),
@@ -371,6 +372,45 @@ fn forked(vm: &Vm<Metal>, space: &Space) -> Outcome {
         Ok(())
     });
     outcome
+}
+
+fn shared_object(vm: &Vm<Metal>, space: &Space) -> Outcome {
+    const THERE: u64 = AT + GIB + 5 * PAGE;
+    let objects = vm.objects();
+    let Ok(object) = objects.create(4 * PAGE) else { return Err(Failed(line!(), "an object")) };
+    let Ok(other) = vm.create() else { return Err(Failed(line!(), "a second space")) };
+    let both = || -> Outcome {
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let part = ObjectPart { object: &object, offset: 0 };
+        for (space, at) in [(space, AT), (&other, THERE)] {
+            let mapped = vm.map_object(space, Placement::At(Va(at)), 4 * PAGE, attrs, part);
+            ensure!(mapped == Ok(Va(at)));
+        }
+        ensure!(store(AT + PAGE, 1).is_ok() && load(AT + 2 * PAGE) == Ok(0));
+        let there = fault::run(vm, &other, || {
+            let seen = load(THERE + PAGE);
+            (seen, store(THERE + PAGE, 2), store(THERE + 2 * PAGE, 3))
+        });
+        ensure!(there == (Ok(1), Ok(()), Ok(())));
+        // The pages are here already.
+        ensure!(faults(|| (load(AT + PAGE), load(AT + 2 * PAGE))) == (0, (Ok(2), Ok(3))));
+        let mut bytes = [0; 8];
+        ensure!(objects.read(&object, 2 * PAGE, &mut bytes) == 8 && bytes[0] == 3);
+        recount(vm, &[space, &other])?;
+        // What is cut off is gone from this processor's TLB, too.
+        ensure!(objects.resize(&object, 2 * PAGE) == Ok(()));
+        ensure!(load(AT + 2 * PAGE) == Err(BEYOND) && load(AT + PAGE) == Ok(2));
+        objects.punch(&object, PAGE, PAGE);
+        ensure!(load(AT + PAGE) == Ok(0));
+        Ok(())
+    };
+    let outcome = both();
+    vm.exit(other);
+    // The mapping here keeps it.
+    objects.discard(object);
+    outcome?;
+    ensure!(load(AT + PAGE) == Ok(0));
+    Ok(())
 }
 
 fn copies(vm: &Vm<Metal>, space: &Space) -> Outcome {

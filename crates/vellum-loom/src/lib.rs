@@ -62,7 +62,8 @@ mod library {
         pub use epoch::{EpochGuard, Epochs};
         pub(crate) use hands::{Hands, Stay, Turn};
         pub use level::{
-            Above, Busy, Family, Inner, LockLevel, MmapLock, Object, Queue, TableLock, Token, Top,
+            Above, Attachments, Busy, Family, Inner, LockLevel, MmapLock, Object, Queue, TableLock,
+            Token, Top,
         };
         pub use lock::{Guard, Lock};
         pub use seq::{SeqCount, SeqWrite};

@@ -4,10 +4,11 @@
 //! not by what the model held when the command was drawn. So a list from which commands were
 //! removed is still valid, which shrinking needs.
 
-use vellum::addr::Order;
-use vellum::space::{Access, Advice, HugeAdvice, Rights};
+use vellum::addr::{Order, PAGE_SIZE};
+use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Rights};
 use vellum_host::stress::ops::Op;
 
+use crate::small::SAMPLES;
 use crate::source::Source;
 
 /// CPUs there are.
@@ -21,6 +22,11 @@ const AREAS: [u64; 3] = [(1 << 18) - 512, (1 << 27) - 512, 64 << 18];
 pub const AREA: u64 = 1024;
 /// Pages at the low end of the address space that are used.
 const LOW: u64 = 32;
+/// Objects with a handle at once.
+pub const OBJECTS: usize = 3;
+/// Pages of an object that are used.
+const REACH: u64 = 640;
+const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages in 1 GiB.
 pub const GIANT: u64 = 1 << 18;
 
@@ -61,6 +67,17 @@ pub enum MapTarget {
     Anywhere,
     /// Where it is.
     Here,
+}
+
+/// A byte of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ByteSpot {
+    /// That byte.
+    Byte(u64),
+    /// So many bytes before the end.
+    End(u64),
+    /// So many bytes after it.
+    Past(u64),
 }
 
 /// What is done.
@@ -106,6 +123,19 @@ pub enum Operation {
     Forbid,
     /// `Vm::shrink_zeros`.
     Shrink,
+    /// `Vm::map_object`, of what begins there in the n-th object. The object is made if it is not
+    /// there, by all that follow, too.
+    MapObject(MapTarget, Stretch, Attrs, (u8, u64)),
+    /// `Objects::read`, of so many bytes.
+    ReadObject(u8, ByteSpot, u32),
+    /// `Objects::write` likewise.
+    WriteObject(u8, ByteSpot, u32),
+    /// `Objects::resize`, to an end there.
+    Resize(u8, ByteSpot),
+    /// `Objects::punch`, of so many bytes.
+    Punch(u8, ByteSpot, u64),
+    /// `Objects::discard`.
+    Discard(u8),
 }
 
 /// A command: who, on what, and what.
@@ -181,7 +211,83 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
         Op::Poison => Operation::Poison(spot(from)),
         Op::Forbid => Operation::Forbid,
         Op::Shrink => Operation::Shrink,
+        Op::MapObject => map_object(from),
+        Op::ReadObject => Operation::ReadObject(object(from), byte(from), length(from)),
+        Op::WriteObject => Operation::WriteObject(object(from), byte(from), length(from)),
+        Op::Resize if from.once_in(6) => Operation::Discard(object(from)),
+        Op::Resize => Operation::Resize(object(from), byte(from)),
+        Op::Punch => {
+            let bytes = match from.below(8) {
+                0..3 => length(from) as u64,
+                3..6 => from.below(90) * PAGE + from.below(PAGE),
+                6 => from.below(REACH) * PAGE,
+                _ => u64::MAX - from.below(2) * PAGE,
+            };
+            Operation::Punch(object(from), byte(from), bytes)
+        }
     }
+}
+
+fn map_object<S: Source>(from: &mut S) -> Operation {
+    let to = match from.below(8) {
+        0..5 => MapTarget::At(spot(from)),
+        5..7 => MapTarget::Replace(spot(from)),
+        _ => MapTarget::Anywhere,
+    };
+    let range = Stretch {
+        at: PageSpot::Page(0),
+        near: false,
+        fit: false,
+        pages: pages(from, false),
+        skew: skew(from),
+    };
+    let thp = from.pick(&[None, Some(HugeAdvice::Huge)]);
+    let leaf = match from.below(32) {
+        0..24 => LeafSize::Policy,
+        24..31 => LeafSize::Exactly(Order::BASE),
+        _ => LeafSize::Exactly(Order::HUGE),
+    };
+    let offset = match from.below(32) {
+        0..8 => 0,
+        8..16 => from.below(8) * PAGE,
+        16..30 => from.below(REACH) * PAGE,
+        30 => (u64::MAX - from.below(20) * PAGE) & !(PAGE - 1),
+        _ => from.below(REACH) * PAGE + from.below(PAGE),
+    };
+    let attrs = Attrs { rights: rights(from), thp, numa: None, leaf };
+    Operation::MapObject(to, range, attrs, (object(from), offset))
+}
+
+fn object<S: Source>(from: &mut S) -> u8 {
+    from.below(OBJECTS as u64) as u8
+}
+
+fn byte<S: Source>(from: &mut S) -> ByteSpot {
+    match from.below(16) {
+        // Mostly about a sample.
+        0..3 => {
+            ByteSpot::Byte(from.below(REACH) * PAGE + from.pick(&SAMPLES) as u64 + from.below(6))
+        }
+        3..6 => ByteSpot::Byte(from.below(REACH) * PAGE + from.below(PAGE)),
+        6..9 => ByteSpot::Byte(from.below(8) * PAGE + from.below(PAGE)),
+        9 => ByteSpot::Byte(from.below(REACH) * PAGE),
+        10 => ByteSpot::End(from.below(8)),
+        11 => ByteSpot::Past(from.below(2 * PAGE)),
+        12..14 => ByteSpot::End(from.below(PAGE)),
+        14 => ByteSpot::End(from.below(REACH) * PAGE),
+        _ => ByteSpot::Byte(from.pick(&[0, 1 << 63, !(PAGE - 1), u64::MAX])),
+    }
+}
+
+/// Mostly a few words; now and then many pages.
+fn length<S: Source>(from: &mut S) -> u32 {
+    let bytes = match from.below(8) {
+        0 => 1 + from.below(3 * PAGE),
+        1 => PAGE * (1 + from.below(3)),
+        2 => PAGE * from.below(200) + from.below(PAGE),
+        _ => 1 + from.below(16),
+    };
+    bytes as u32
 }
 
 fn map<S: Source>(to: MapTarget, from: &mut S) -> Operation {

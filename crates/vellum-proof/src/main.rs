@@ -1,12 +1,15 @@
 //! The command `vellum-proof`: long runs, and the replay of what they find.
 
+use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use vellum_host::rng::Rng;
-use vellum_host::stress::variants::VARIANTS;
+use vellum_host::stress::variants::{VARIANTS, Variant};
+use vellum_host::stress::{objects, shared};
 use vellum_proof::explore::search::Schedule;
 use vellum_proof::explore::tale;
 use vellum_proof::matrix::{self, Care as MatrixCare, Depth, Scenario};
@@ -98,23 +101,29 @@ enum Part {
         operations: u64,
     },
     /// Several threads at once on the host machine, all of them on the same pages of one space.
-    StressShared {
-        /// The first seed; each round of all settings takes the next.
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Ends after so many seconds; without it, after so many operations.
-        #[arg(long)]
-        seconds: Option<u64>,
-        /// Operations in all.
-        #[arg(long, default_value_t = 2_000_000)]
-        operations: u64,
-        /// Operations of a run.
-        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
-        each: u64,
-        /// Only the settings whose name has this in it; several, if it is said several times.
-        #[arg(long)]
-        settings: Vec<String>,
-    },
+    StressShared(Runs),
+    /// Several threads at once on the host machine, all of them on the same objects.
+    StressObjects(Runs),
+}
+
+/// Which runs of a stress.
+#[derive(clap::Args)]
+struct Runs {
+    /// The first seed; each round of all settings takes the next.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Ends after so many seconds; without it, after so many operations.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Operations in all.
+    #[arg(long, default_value_t = 2_000_000)]
+    operations: u64,
+    /// Operations of a run.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    each: u64,
+    /// Only the settings whose name has this in it; several, if it is said several times.
+    #[arg(long)]
+    settings: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -123,10 +132,19 @@ fn main() -> ExitCode {
         Part::Bytes { files } => bytes(&files),
         Part::Grow { folder, files, bytes } => grow(&folder, files, bytes),
         Part::Stress { seed, operations } => stress(seed, operations),
-        Part::StressShared { seed, seconds, operations, each, settings } => {
-            let enough = seconds
-                .map_or(Enough::Operations(operations), |n| Enough::Time(Duration::from_secs(n)));
-            stress_shared(seed, enough, each, &settings)
+        Part::StressShared(runs) => {
+            let mut sum = shared::Outcome::default();
+            runs_of("stress-shared", &runs, |variant, seed| {
+                sum.add(variant.run_shared(seed, runs.each)?.0);
+                Ok((sum.operations, sum.to_string()))
+            })
+        }
+        Part::StressObjects(runs) => {
+            let mut sum = objects::Outcome::default();
+            runs_of("stress-objects", &runs, |variant, seed| {
+                sum.add(variant.run_objects(seed, runs.each)?.0);
+                Ok((sum.operations, sum.to_string()))
+            })
         }
         Part::Matrix {
             most,
@@ -309,14 +327,14 @@ fn stress(first: u64, operations: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// When a long run ends.
-#[derive(Clone, Copy)]
-enum Enough {
-    Operations(u64),
-    Time(Duration),
-}
-
-fn stress_shared(first: u64, enough: Enough, each: u64, settings: &[String]) -> Result<(), String> {
+/// Runs a stress under each of the settings, again and again. `run` says how many operations were
+/// done in all, and what came of them.
+fn runs_of(
+    part: &str,
+    runs: &Runs,
+    mut run: impl FnMut(&Variant, u64) -> io::Result<(u64, String)>,
+) -> Result<(), String> {
+    let (first, each, settings) = (runs.seed, runs.each, &runs.settings);
     let wanted = |name: &str| {
         settings.is_empty() || settings.iter().any(|part| name.contains(part.as_str()))
     };
@@ -325,36 +343,36 @@ fn stress_shared(first: u64, enough: Enough, each: u64, settings: &[String]) -> 
         let names: Vec<_> = VARIANTS.iter().map(|variant| variant.name).collect();
         return Err(format!("no such settings; there are: {}", names.join("; ")));
     }
-    let (start, mut seed, mut runs) = (Instant::now(), first, 0);
-    let mut sum = vellum_host::stress::shared::Outcome::default();
+    let (start, mut seed, mut count) = (Instant::now(), first, 0);
+    let (mut operations, mut sum) = (0, String::new());
     'enough: loop {
         for variant in &variants {
-            let over = match enough {
-                Enough::Operations(n) => sum.operations >= n,
-                Enough::Time(time) => start.elapsed() >= time,
+            let over = match runs.seconds {
+                Some(seconds) => start.elapsed() >= Duration::from_secs(seconds),
+                None => operations >= runs.operations,
             };
             if over {
                 break 'enough;
             }
             // The threads of a run say themselves what was wrong.
-            let outcome =
-                std::panic::catch_unwind(|| variant.run_shared(seed, each)).map_err(|_| {
-                    format!(
-                        "{}, after {:.1} s\nreplay: vellum-proof stress-shared --settings '{0}' \
-                         --seed {seed} --each {each}",
-                        variant.name,
-                        start.elapsed().as_secs_f64()
-                    )
-                })?;
-            sum.add(outcome.map_err(|e| format!("{}: {e}", variant.name))?.0);
-            runs += 1;
+            let done = std::panic::catch_unwind(AssertUnwindSafe(|| run(variant, seed)));
+            let done = done.map_err(|_| {
+                format!(
+                    "{}, after {:.1} s\nreplay: vellum-proof {part} --settings '{0}' --seed {seed} \
+                     --each {each}",
+                    variant.name,
+                    start.elapsed().as_secs_f64()
+                )
+            })?;
+            (operations, sum) = done.map_err(|e| format!("{}: {e}", variant.name))?;
+            count += 1;
         }
         seed += 1;
     }
     println!(
-        "stress of shared pages: seeds {first} to {seed}, {} settings, {runs} runs: {sum}; {}",
+        "{part}: seeds {first} to {seed}, {} settings, {count} runs: {sum}; {}",
         variants.len(),
-        rate(sum.operations, start.elapsed())
+        rate(operations, start.elapsed())
     );
     Ok(())
 }

@@ -24,7 +24,7 @@ fn play(seeds: std::ops::Range<u64>, commands: usize, care: Care) -> Outcome {
 fn random_commands_do_what_the_model_says_in_every_setting() {
     let sum = play(0..96, 5000, Care::USUAL);
     assert!(
-        sum.compared > 500_000 && sum.faults > 50_000 && sum.refused > 1000,
+        sum.compared > 500_000 && sum.faults > 50_000 && sum.refused > 1000 && sum.shared > 5000,
         "too little happened: {sum}"
     );
 }

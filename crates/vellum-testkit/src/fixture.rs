@@ -11,7 +11,7 @@ use vellum::machine::{CpuId, Machine, Use};
 use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights, Space, Usage};
 use vellum::stats::Counter;
 use vellum::unstable::{AllocRequest, FrameCounts, Frames};
-use vellum::vm::Vm;
+use vellum::vm::{Object, ObjectPart, Vm};
 
 pub const KIB4: u64 = 4096;
 pub const MIB: u64 = 1 << 20;
@@ -140,6 +140,21 @@ impl<M: Machine> FixtureOn<M> {
 
     pub fn map(&self, space: &Space, at: Va, bytes: u64, attrs: Attrs) {
         assert_eq!(self.vm.map(space, Placement::At(at), bytes, attrs), Ok(at));
+    }
+    /// An object of so many bytes.
+    pub fn object(&self, bytes: u64) -> Object {
+        self.vm.objects().create(bytes).expect("memory")
+    }
+    /// Maps an object from its first byte on.
+    pub fn map_object(&self, space: &Space, at: Va, bytes: u64, object: &Object) {
+        let part = ObjectPart { object, offset: 0 };
+        assert_eq!(self.vm.map_object(space, Placement::At(at), bytes, RW, part), Ok(at));
+    }
+    /// A new space with an object mapped, and nothing else.
+    pub fn with_object(&self, at: Va, bytes: u64, object: &Object) -> Space {
+        let space = self.vm.create().expect("memory");
+        self.map_object(&space, at, bytes, object);
+        space
     }
     /// A new space with that mapped.
     pub fn mapped(&self, at: Va, bytes: u64, attrs: Attrs) -> Space {

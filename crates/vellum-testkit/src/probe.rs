@@ -180,7 +180,7 @@ impl Probe {
     /// of pools were.
     pub fn is_idle(&self, pfn: Pfn) -> bool {
         let used = self.given.lock().unwrap().get(&pfn.0).copied();
-        matches!(used, None | Some(Use::Data))
+        matches!(used, None | Some(Use::Data | Use::Object))
             && self.stages.lock().unwrap().iter().all(|s| !s.contains_key(&pfn.0))
     }
     /// How many frames are mapped now of those that were taken since [`follow`](Probe::follow).
@@ -215,7 +215,7 @@ impl Probe {
             Some(Use::Table) => {
                 (0..ENTRIES).for_each(|slot| self.seen(self.flat.entry(Pfn(first), slot)));
             }
-            Some(Use::Data) => {
+            Some(Use::Data | Use::Object) => {
                 let frames = if raw & SIZE == 0 { 1 } else { Order::HUGE.frames() };
                 if let Some(stages) = &mut *self.stages.lock().unwrap() {
                     for pfn in first..first + frames {
@@ -313,7 +313,9 @@ impl Hooks for Probe {
         let frames = first.0..first.0 + order.frames();
         if let Some(stages) = &mut *self.stages.lock().unwrap() {
             match to {
-                Use::Data => stages.extend(frames.clone().map(|pfn| (pfn, Stage::Taken))),
+                Use::Data | Use::Object => {
+                    stages.extend(frames.clone().map(|pfn| (pfn, Stage::Taken)))
+                }
                 _ => frames.clone().for_each(|pfn| _ = stages.remove(&pfn)),
             }
         }

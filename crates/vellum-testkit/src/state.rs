@@ -24,8 +24,14 @@ pub struct State {
     pub gauges: Vec<i64>,
 }
 
-const GAUGES: [Counter; 4] =
-    [Counter::AnonPages, Counter::AnonHuge, Counter::TablePages, Counter::SlabPages];
+const GAUGES: [Counter; 6] = [
+    Counter::AnonPages,
+    Counter::AnonHuge,
+    Counter::TablePages,
+    Counter::SlabPages,
+    Counter::ShmemPages,
+    Counter::Mapped,
+];
 
 impl<C: Codec> Fixture<C> {
     /// The state of everything; `spaces` are all there are, and nobody uses them meanwhile.

@@ -45,6 +45,10 @@ pub enum SpaceError {
     Rights,
     /// The machine has no leaf of that size, or the range is not a multiple of it.
     LeafSize,
+    /// A part of an object begins at no multiple of 4096, or ends past its last possible page.
+    Part,
+    /// A page of the range lies past the end of the object that is mapped there.
+    Beyond,
     /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)).
     Stopped,
 }
@@ -56,11 +60,25 @@ pub enum FaultError {
     Unmapped,
     /// The region does not give the right asked for (`SIGSEGV`, `SEGV_ACCERR`).
     Rights,
+    /// The address lies in a region that maps an object, past the object's end (`SIGBUS`,
+    /// `BUS_ADRERR`).
+    Beyond,
     /// No frame or table node could be had: see [`NoMemory`].
     NoMemory,
     /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)) and
     /// the page was not cleared to its end. Nothing was mapped and the frame went back.
     Stopped,
+}
+
+/// Why a verb on an object was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ObjectError {
+    /// The range ends past the object's end.
+    Beyond,
+    /// The size is more than 2^64 - 4096 bytes.
+    Size,
+    /// No frame could be had: see [`NoMemory`].
+    NoMemory,
 }
 
 /// Why a page was not taken out of use. Nothing changed.
@@ -177,6 +195,7 @@ is_also! {
     NoMemory, SpaceError: |_| SpaceError::NoMemory;
     NoMemory, FaultError: |_| FaultError::NoMemory;
     NoMemory, PoisonError: |_| PoisonError::NoMemory;
+    NoMemory, ObjectError: |_| ObjectError::NoMemory;
     Stopped, FaultError: |_| FaultError::Stopped;
     RangeError, SpaceError: SpaceError::Range;
 }
@@ -218,6 +237,10 @@ says! {
         SpaceError::NoHole => "no hole of that length",
         SpaceError::Rights => "the region does not allow those rights",
         SpaceError::Stopped => Stopped.text(),
+        SpaceError::Part => {
+            "a part of an object begins at a multiple of 4096 and ends by page 2^52"
+        }
+        SpaceError::Beyond => "part of the range lies past the end of the object",
         SpaceError::LeafSize => {
             "the machine has no leaf of that size, or the range is no multiple of it"
         }
@@ -225,8 +248,14 @@ says! {
     FaultError, error => match error {
         FaultError::Unmapped => "the address is not mapped",
         FaultError::Rights => "the region does not allow that access",
+        FaultError::Beyond => "the address lies past the end of the object",
         FaultError::NoMemory => NoMemory.text(),
         FaultError::Stopped => Stopped.text(),
+    };
+    ObjectError, error => match error {
+        ObjectError::Beyond => "the range ends past the end of the object",
+        ObjectError::Size => "an object has at most 2^64 - 4096 bytes",
+        ObjectError::NoMemory => NoMemory.text(),
     };
     PoisonError, error => match error {
         PoisonError::NotMapped => "no page is mapped at the address",

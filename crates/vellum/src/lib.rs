@@ -47,6 +47,8 @@ mod hand_tests;
 mod misuse;
 // Here and not in `frame`, whose files loom compiles without this crate's machine of the tests.
 #[cfg(test)]
+mod rmap_tests;
+#[cfg(test)]
 #[path = "frame/slab_tests.rs"]
 mod slab_tests;
 #[cfg(test)]
@@ -56,8 +58,8 @@ mod width_tests;
 pub use addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 pub use config::Config;
 pub use entry::{Aarch64, Codec, NoZeroTables, X86_64};
-pub use error::{FaultError, NoMemory, SpaceError};
+pub use error::{FaultError, NoMemory, ObjectError, SpaceError};
 pub use machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology};
 pub use space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
 pub use stats::Counter;
-pub use vm::Vm;
+pub use vm::{Object, ObjectPart, Vm};

@@ -2,8 +2,8 @@
 //!
 //! Each layer is a struct that owns the one below and dereferences to it; what a layer does are its
 //! methods. So a layer can call those below and cannot name one above. In order, from the top:
-//! `Vm`, the verbs (`ops`), `Faults`, `Objects`, `Regions` (`vma`), `PageTables`, `Rmap`, `Zero`,
-//! `Clear`, `Tlb`, `Memory`, `Platform`.
+//! `Vm`, the verbs (`ops`), `Faults`, `ObjectLayer`, `Regions` (`vma`), `PageTables`, `Rmap`,
+//! `Zero`, `Clear`, `Tlb`, `Memory`, `Platform`.
 
 use core::ops::Range;
 use core::ptr::NonNull;

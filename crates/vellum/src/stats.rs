@@ -87,6 +87,10 @@ counters! {
     FramesPoisoned = "frames_poisoned",
     /// Times that was asked of shared zeros, in whatever form, and refused.
     PoisonSkippedZero = "poison_skipped_zero",
+    /// Gauge: pages of objects that anonymous memory is behind.
+    ShmemPages = "nr_shmem",
+    /// Gauge: pages of objects that at least one entry maps.
+    Mapped = "nr_mapped",
     /// Gauge: nodes of tries, those that wait to be freed included.
     ObjectNodes = "object_nodes",
     /// Nodes of tries that lookups and cursors have visited.

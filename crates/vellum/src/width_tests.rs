@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
 use crate::config::{Config, Thp, ZeroHuge};
-use crate::error::NoMemory;
+use crate::error::{FaultError, NoMemory};
 use crate::frame::{AllocRequest, Frames, SPLIT_SHIFT, SlabRef};
 use crate::machine::{MmuRules, Topology, Use};
 use crate::pagetable::cursor::Place;
@@ -14,7 +14,7 @@ use crate::space::{Access, Fault, MAX_SPACES, Space};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::testkit::prelude::{
-    Fixture, Flat, FramesExt, FramesFixture, MIB2, RW, VmExt, flat, flat_with,
+    Fixture, Flat, FramesExt, FramesFixture, KIB4, MIB2, RW, VmExt, flat, flat_with,
 };
 use crate::zero::MOST_USES;
 
@@ -350,6 +350,27 @@ fn bits_beside_a_map_count_are_found() {
     }
     record.set_head(Use::Data, Order::HUGE);
     assert_eq!(r.complaint(&[&space]), "a block mapped in sub-blocks is split");
+}
+
+#[test]
+fn a_page_of_an_object_is_mapped_only_so_often() {
+    let r = fixture();
+    let object = r.object(2 * KIB4);
+    let space = r.with_object(AT, 2 * KIB4, &object);
+    let other = r.with_object(AT, 2 * KIB4, &object);
+    assert_eq!(r.poke(&space, AT, 1), Ok(()));
+    let count = r.vm.frames().record(r.frame(&space, AT)).word(1);
+    let kept = count.load(Relaxed);
+    // As if as many others had it.
+    count.store(1 << 31, Relaxed);
+    assert_eq!(r.vm.fault(&other, AT, Access::Read), Err(FaultError::NoMemory));
+    let child = r.vm.fork(&space).unwrap();
+    assert_eq!(count.load(Relaxed), 1 << 31);
+    assert_eq!(r.frame_at(&child, AT), None, "the child asks for it when it needs it");
+    count.store(kept, Relaxed);
+    assert_eq!(r.peek(&child, AT), Ok(1));
+    r.vm.objects().discard(object);
+    r.end([space, other, child]);
 }
 
 /// Clears what a `validate` that stopped early counted in the region of [`AT`].

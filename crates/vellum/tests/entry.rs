@@ -5,21 +5,19 @@ use vellum::addr::{Level, Pfn, Va};
 use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, NoZeroTables, X86_64};
 
 fn flags() -> impl Strategy<Value = Flags> {
-    (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(write, exec, accessed, dirty)| Flags {
-            write,
-            exec,
-            accessed,
-            // A clean leaf that is not writable is the only kind there is.
-            dirty: dirty && write,
-        },
-    )
+    any::<[bool; 4]>().prop_map(|[write, exec, accessed, dirty]| Flags {
+        write,
+        exec,
+        accessed,
+        // A clean leaf that is not writable is the only kind there is.
+        dirty: dirty && write,
+    })
 }
 
 /// Any entry that is legal in a node of some level: leaves up to 1 GiB, tables above level 1,
 /// blocks aligned to their size.
 fn entry() -> impl Strategy<Value = (Entry, Level)> {
-    (1u8..=5, 0u64..1 << 36, flags(), 0..=11).prop_map(|(level, frame, flags, kind)| {
+    (1u8..=5, 0u64..1 << 36, flags(), 0..=13).prop_map(|(level, frame, flags, kind)| {
         let leaf_level = Level(level.min(3));
         let block =
             Pfn(frame).align_down(leaf_level.leaf_order().expect("levels 1 to 3 have leaves"));
@@ -33,6 +31,8 @@ fn entry() -> impl Strategy<Value = (Entry, Level)> {
             8 => (Entry::Busy(Busy::Exchange(block)), leaf_level),
             10 => (Entry::Busy(Busy::Migrate(block)), leaf_level),
             11 => (Entry::Busy(Busy::Nothing), Level(level)),
+            12 => (Entry::Shared(Pfn(frame), flags), Level::ONE),
+            13 => (Entry::Busy(Busy::Shared(block)), leaf_level),
             9 => (Entry::Busy(Busy::ExchangeNothing), Level(level)),
             7 => (Entry::ZeroTable(Pfn(frame)), Level(level.clamp(2, 3))),
             _ => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
@@ -45,7 +45,7 @@ fn round_trip<C: Codec>(entry: Entry, level: Level) {
     assert_eq!(C::decode(raw, level), entry, "{raw:#x} at {level:?}");
     assert_eq!(raw == 0, entry == Entry::Empty, "only an empty entry is all zeros");
     // Bit 0 is "present" to the walker of both formats.
-    let present = matches!(entry, Entry::Table(_) | Entry::ZeroTable(_) | Entry::Leaf(..));
+    let present = entry.flags().is_some() || matches!(entry, Entry::Table(_) | Entry::ZeroTable(_));
     assert_eq!(raw & 1 == 1, present);
 }
 
@@ -83,6 +83,7 @@ proptest! {
         let absent = [
             Entry::Inaccessible,
             |p| Entry::Busy(Busy::Page(p)),
+            |p| Entry::Busy(Busy::Shared(p)),
             |p| Entry::Busy(Busy::Exchange(p)),
             |p| Entry::Busy(Busy::Migrate(p)),
             Entry::Detached,

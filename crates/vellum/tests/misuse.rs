@@ -12,11 +12,15 @@ use vellum_testkit::prelude::*;
 /// A verb that takes a space, by its name.
 type Verb = (&'static str, fn(&Fixture, Space));
 
-const VERBS: [Verb; 21] = [
+const VERBS: [Verb; 22] = [
     ("activate", |l, s| l.vm.activate(&s)),
     ("exit", |l, s| l.vm.exit(s)),
     ("fork", |l, s| _ = l.vm.fork(&s)),
     ("map", |l, s| _ = l.vm.map(&s, Placement::Anywhere, KIB4, RW)),
+    ("map_object", |l, s| {
+        let part = ObjectPart { object: &l.object(KIB4), offset: 0 };
+        _ = l.vm.map_object(&s, Placement::Anywhere, KIB4, RW, part);
+    }),
     ("unmap", |l, s| _ = l.vm.unmap(&s, AT, KIB4)),
     ("protect", |l, s| _ = l.vm.protect(&s, AT, KIB4, Rights::READ)),
     ("remap", |l, s| _ = l.vm.remap(&s, AT, KIB4, KIB4, Placement::Anywhere)),

@@ -181,7 +181,7 @@ impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
     fn check(&self, pfn: Pfn, va: Va, access: Access, through: &Translation) {
         let is = self.host.watch.get(pfn);
         let legal = match is {
-            Use::Data | Use::Pending => true,
+            Use::Data | Use::Object | Use::Pending => true,
             Use::Zero => access != Access::Write,
             _ => false,
         };

@@ -32,6 +32,7 @@ impl Watch {
             n if n == Use::Zero as u8 => Use::Zero,
             n if n == Use::ZeroTable as u8 => Use::ZeroTable,
             n if n == Use::Poisoned as u8 => Use::Poisoned,
+            n if n == Use::Object as u8 => Use::Object,
             _ => Use::Free,
         }
     }
@@ -47,7 +48,7 @@ impl Watch {
             let legal = match to {
                 Use::Free => !matches!(was, Use::Free | Use::Poisoned),
                 Use::Pending => !matches!(was, Use::Free | Use::Pending | Use::Poisoned),
-                Use::Poisoned => was == Use::Data,
+                Use::Poisoned => matches!(was, Use::Data | Use::Object),
                 _ => was == Use::Free,
             };
             assert!(

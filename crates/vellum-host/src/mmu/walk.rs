@@ -104,7 +104,7 @@ impl WalkCache {
                     node = child;
                     self.remember(root.asid, level, va, node);
                 }
-                Entry::Leaf(first, flags) => {
+                entry @ (Entry::Leaf(first, flags) | Entry::Shared(first, flags)) => {
                     let allowed = match access {
                         Access::Read => true,
                         Access::Write => flags.write,
@@ -121,10 +121,8 @@ impl WalkCache {
                         }
                         // The update re-checks the entry by itself: if anything changed since it
                         // was read, read it again.
-                        if tables
-                            .exchange(node, slot, raw, C::encode(Entry::Leaf(first, wanted), level))
-                            .is_err()
-                        {
+                        let marked = C::encode(entry.with_flags(wanted), level);
+                        if tables.exchange(node, slot, raw, marked).is_err() {
                             continue;
                         }
                     }

@@ -7,6 +7,7 @@
 //! - [`worker`]: one thread, which operates and compares.
 //! - [`variants`]: the machines it runs on.
 //! - [`shared`]: the same for pages that all threads change.
+//! - [`objects`]: the same for objects that several spaces map.
 //!
 //! After each round all CPUs park, and one recounts everything with `Vm::validate`. At the end
 //! every space is gone, and as many frames are free as before.
@@ -15,7 +16,9 @@
 //! a seed that fails usually fails again within a few runs. The simulator replays exactly, and
 //! `vellum-proof` shortens sequential runs that fail.
 
+mod alone;
 mod meeting;
+pub mod objects;
 pub mod ops;
 pub mod owned_pages;
 pub mod published;
@@ -103,7 +106,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let after = free_and_cached(vm, &[]);
     assert_eq!(before, after, "frames were lost or made up; seed {}", plan.seed);
     let watch = vm.machine().watch();
-    for left in [Use::Data, Use::Table, Use::Pending] {
+    for left in [Use::Data, Use::Object, Use::Table, Use::Pending] {
         assert_eq!(
             watch.count(left),
             0,

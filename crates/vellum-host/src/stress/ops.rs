@@ -59,6 +59,16 @@ pub enum Op {
     Forbid,
     /// Give back the huge page of zeros.
     Shrink,
+    /// Map a part of an object.
+    MapObject,
+    /// Read an object's bytes without a mapping.
+    ReadObject,
+    /// Write them.
+    WriteObject,
+    /// Make an object longer or shorter.
+    Resize,
+    /// Make a hole in an object.
+    Punch,
 }
 
 /// Every operation and its weight.
@@ -88,6 +98,11 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Poison, 4),
     (Op::Forbid, 1),
     (Op::Shrink, 4),
+    (Op::MapObject, 20),
+    (Op::ReadObject, 15),
+    (Op::WriteObject, 15),
+    (Op::Resize, 6),
+    (Op::Punch, 6),
 ];
 
 const fn total() -> u32 {

@@ -8,7 +8,7 @@ use vellum::config::{Config, NumaPolicy, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, X86_64};
 use vellum::stats::Stats;
 
-use super::{Outcome, Stress, run, shared};
+use super::{Outcome, Stress, objects, run, shared};
 use crate::machine::{Plan, X86_PCID};
 use crate::mmu::buffer::Shape;
 
@@ -95,18 +95,41 @@ impl Variant {
     /// # Panics
     /// With the seed, if anything is wrong.
     pub fn run_shared(&self, seed: u64, operations: u64) -> io::Result<(shared::Outcome, Stats)> {
-        let mut stress = Stress::short(seed);
-        stress.machine.cpus = 4;
-        // Threads that meet on every page vary the schedule by themselves; what yields on a busy
-        // host waits for long.
-        stress.machine.jitter = 5000;
-        // Usually as many run as there are cores, now and then all of them: flushes then wait for
-        // the host.
-        stress.machine.running = seed.is_multiple_of(4).then_some(shared::MOST);
-        (self.change)(&mut stress);
+        let mut stress = self.close(seed, shared::MOST);
         // Ranges of huge pages, and forks of them, take more than the other test.
         stress.machine.bytes = stress.machine.bytes.max(32 << 20);
         (stress.operations, stress.rounds) = (operations, (operations / 8000).max(2));
         if self.arm { shared::run::<Aarch64>(stress) } else { shared::run::<X86_64>(stress) }
+    }
+
+    /// Runs the stress of objects on it.
+    ///
+    /// # Errors
+    /// The machine could not be built.
+    ///
+    /// # Panics
+    /// With the seed, if anything is wrong.
+    pub fn run_objects(&self, seed: u64, operations: u64) -> io::Result<(objects::Outcome, Stats)> {
+        let mut stress = self.close(seed, objects::MOST);
+        // Who finds a page and maps it a moment later meets who takes the page out only if
+        // something holds it up in between.
+        if !seed.is_multiple_of(2) {
+            stress.machine.jitter = 300;
+        }
+        (stress.operations, stress.rounds) = (operations, (operations / 8000).max(2));
+        if self.arm { objects::run::<Aarch64>(stress) } else { objects::run::<X86_64>(stress) }
+    }
+
+    /// For threads that meet on every page.
+    fn close(&self, seed: u64, most: usize) -> Stress {
+        let mut stress = Stress::short(seed);
+        stress.machine.cpus = 4;
+        // Such threads vary the schedule by themselves; what yields on a busy host waits for long.
+        stress.machine.jitter = 5000;
+        // Usually as many run as there are cores, now and then all of them: flushes then wait for
+        // the host.
+        stress.machine.running = seed.is_multiple_of(4).then_some(most);
+        (self.change)(&mut stress);
+        stress
     }
 }

@@ -256,7 +256,13 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             match self.serve(here.mapping, Va(fault.va), access(fault.kind)) {
                 Ok(()) => {}
                 Err(FaultError::NoMemory) => return Err(self.session.out_of_memory()),
-                Err(FaultError::Unmapped | FaultError::Rights | FaultError::Stopped) => {
+                // No object is mapped in a replay.
+                Err(
+                    FaultError::Unmapped
+                    | FaultError::Rights
+                    | FaultError::Beyond
+                    | FaultError::Stopped,
+                ) => {
                     self.session.refused();
                     return Ok(Ok(()));
                 }
@@ -376,7 +382,13 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         match result {
             Ok(()) => Ok(Ok(())),
             Err(FaultError::NoMemory) => Err(s.out_of_memory()),
-            Err(FaultError::Unmapped | FaultError::Rights | FaultError::Stopped) => {
+            // No object is mapped in a replay.
+            Err(
+                FaultError::Unmapped
+                | FaultError::Rights
+                | FaultError::Beyond
+                | FaultError::Stopped,
+            ) => {
                 s.refused();
                 Ok(Ok(()))
             }

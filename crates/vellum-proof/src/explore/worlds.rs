@@ -236,7 +236,7 @@ impl World for Fixture {
         let audit =
             unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
         assert_eq!(audit.other_frames, 0, "frames in use that nobody has, at the end");
-        for left in [Use::Data, Use::Table, Use::Pending] {
+        for left in [Use::Data, Use::Object, Use::Table, Use::Pending] {
             assert_eq!(m.count(left), 0, "{left:?} frames remain when every space is gone");
         }
     }

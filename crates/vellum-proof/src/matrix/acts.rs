@@ -6,6 +6,9 @@
 use vellum::space::Rights;
 use vellum_host::stress::ops::{Op, TABLE};
 
+use super::states::OBJECT_BYTES;
+use crate::small::SAMPLES;
+
 /// A page that has a word to look at, by what it is to the scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PageChoice {
@@ -93,8 +96,33 @@ pub enum Action {
     Take(u8),
     /// `Frames::drain` of this CPU.
     Drain,
+    /// `Vm::map_object` at a place, from a page of the object on; `true` over what is there.
+    MapObject(PageRange, usize, bool),
+    /// `Objects::read` of a word of a page.
+    ReadObject(usize, usize),
+    /// `Objects::write` of one.
+    WriteObject(usize, usize),
+    /// `Objects::resize` to so many bytes.
+    Resize(u64),
+    /// `Objects::punch` of the first pages, so many.
+    Punch(usize),
     /// The others go on.
     Yield,
+}
+
+impl Action {
+    /// Whether it is about an object, which is there in some states.
+    pub fn wants_object(self) -> bool {
+        self.takes_from_object()
+            || matches!(
+                self,
+                Action::MapObject(..) | Action::ReadObject(..) | Action::WriteObject(..)
+            )
+    }
+    /// Whether it takes pages out of an object, which one call at a time does.
+    pub fn takes_from_object(self) -> bool {
+        matches!(self, Action::Resize(_) | Action::Punch(_))
+    }
 }
 
 /// An act, and the space it is done in: 0 is the parent, 1 the child that was there before.
@@ -127,6 +155,10 @@ impl Line {
         let steps = acts.iter().map(|&act| Step { act, side: 1 });
         Line { name: name.to_string(), steps: std::iter::once(here).chain(steps).collect() }
     }
+    /// Whether it is about an object.
+    pub fn wants_object(&self) -> bool {
+        self.steps.iter().any(|s| s.act.wants_object())
+    }
     /// Whether it is about the child that was there before.
     pub fn wants_child(&self) -> bool {
         self.steps.iter().any(|s| s.side == 1 || s.act == Action::Exit)
@@ -140,6 +172,7 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
     const R: Rights = Rights::READ;
     const RW: Rights = Rights::READ_WRITE;
     const RX: Rights = Rights::READ_EXEC;
+    const HOLE: PageChoice = PageChoice::Extent(3);
     match op {
         Op::Map => vec![
             Line::new("map", &[Map(PageRange::Hole, RW)]),
@@ -225,6 +258,20 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Poison => vec![Line::new("poison", &[Poison(Page)])],
         Op::Forbid => vec![Line::new("forbid", &[Forbid])],
         Op::Shrink => vec![Line::new("shrink", &[Shrink, Load(Page, 1)])],
+        Op::MapObject => vec![
+            Line::new("map-object", &[MapObject(PageRange::Hole, 0, false), Load(HOLE, 0)]),
+            Line::new("replace-object", &[MapObject(PageRange::Page, 1, true)]),
+        ],
+        Op::ReadObject => vec![Line::new("read-object", &[ReadObject(0, 0), ReadObject(0, 1)])],
+        Op::WriteObject => vec![Line::new("write-object", &[WriteObject(0, 1)])],
+        Op::Resize => vec![
+            Line::new("cut-all", &[Resize(0)]),
+            Line::new("cut-in-page", &[Resize(SAMPLES[1] as u64), Resize(OBJECT_BYTES)]),
+        ],
+        Op::Punch => vec![
+            Line::new("punch", &[Punch(1)]),
+            Line::new("punch-all", &[Punch(3), WriteObject(0, 0)]),
+        ],
     }
 }
 

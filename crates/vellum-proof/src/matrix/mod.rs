@@ -8,6 +8,7 @@
 
 pub mod acts;
 pub mod fail;
+pub mod object;
 pub mod scenario;
 pub mod spec;
 pub mod stage;

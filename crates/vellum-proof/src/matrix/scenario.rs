@@ -62,7 +62,7 @@ impl FromStr for Scenario {
         };
         if !one.can_be() {
             return Err(format!(
-                "`{text}` cannot be: the state has no child, or one ends that is run"
+                "`{text}` cannot be: the state has no child or no object, or one ends that is run"
             ));
         }
         Ok(one)
@@ -105,7 +105,7 @@ impl Scenario {
 
 /// Whether a script can be played in a state.
 fn fits(state: &StartState, line: &Line) -> bool {
-    state.has_child() || !line.wants_child()
+    (state.has_child() || !line.wants_child()) && (state.object || !line.wants_object())
 }
 
 /// Whether two scripts can meet: a space ends when nobody is in it.

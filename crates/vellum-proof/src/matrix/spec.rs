@@ -5,7 +5,7 @@
 //! another began comes first. The unit is a word, not a page. An access is one instant. A verb on a
 //! range takes effect page by page, in any order, between its call and its return; verbs that
 //! change mappings do so one after the other. `fork` is one instant: the child is a snapshot.
-//! `remap` moves a page in one instant.
+//! `remap` moves a page in one instant. Of an object that becomes shorter, `object.rs` has more.
 //!
 //! The model is extents with rights and two words. Outcomes are sets: where memory is short, a verb
 //! may return an error, and has then done nothing.
@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use vellum::space::Rights;
 
 use super::acts::{Action, Step};
+use super::object::{ObjectModel, ObjectPage};
 use super::states::{EXTENTS, Places};
 
 /// Words of a page that are looked at.
@@ -32,6 +33,8 @@ pub enum Refusal {
     Rights,
     /// There is no memory.
     NoMemory,
+    /// It lies past the end of the object.
+    Beyond,
     /// Something is mapped there.
     Occupied,
     /// Another reason, which the matrix never gives.
@@ -74,14 +77,21 @@ pub struct Cell {
     read: bool,
     write: bool,
     exec: bool,
-    /// Its words.
+    /// The page of the object that it is, which has its words.
+    pub(super) object: Option<usize>,
+    /// Its words, if it is private.
     pub words: [u32; WORDS],
 }
 
 impl Cell {
     /// Zeros.
     pub fn zero(rights: Rights) -> Cell {
-        Cell { read: !rights.is_none(), write: rights.write, exec: rights.exec, words: [0; WORDS] }
+        let (read, write, exec) = (!rights.is_none(), rights.write, rights.exec);
+        Cell { read, write, exec, object: None, words: [0; WORDS] }
+    }
+    /// A page of the object.
+    pub fn of_object(rights: Rights, page: usize) -> Cell {
+        Cell { object: Some(page), ..Cell::zero(rights) }
     }
     /// Its rights.
     pub fn rights(self) -> Rights {
@@ -89,7 +99,7 @@ impl Cell {
     }
     /// The same words with other rights.
     pub fn with(self, rights: Rights) -> Cell {
-        Cell { words: self.words, ..Cell::zero(rights) }
+        Cell { words: self.words, object: self.object, ..Cell::zero(rights) }
     }
 }
 
@@ -100,9 +110,11 @@ type Pages = [Option<Cell>; EXTENTS];
 pub struct Model {
     /// Each space's extents; none of a space that is not there.
     pub sides: [Option<Pages>; SIDES],
+    /// The object.
+    pub object: ObjectModel,
 }
 
-/// What an accessed word gives, or why not.
+/// The cell of an access, or why it has none.
 fn look(pages: &Pages, extent: usize, allows: impl Fn(&Cell) -> bool) -> Result<Cell, Refusal> {
     let cell = pages[extent].ok_or(Refusal::Unmapped)?;
     if allows(&cell) { Ok(cell) } else { Err(Refusal::Rights) }
@@ -110,16 +122,26 @@ fn look(pages: &Pages, extent: usize, allows: impl Fn(&Cell) -> bool) -> Result<
 
 /// What a verb that changes mappings has yet to do to an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Effect {
+pub(super) enum Effect {
     Put(usize, Option<Cell>),
     Rights(usize, Rights),
     Forget(usize),
     Move(usize, usize),
+    /// A page of the object goes, or its words from one on are zero.
+    Cut(usize),
+    Clear(usize, usize),
 }
 
 impl Effect {
-    fn apply(self, pages: &mut Pages) {
+    fn apply(self, model: &mut Model, side: usize) {
         match self {
+            Effect::Cut(page) => return model.object.pages[page] = ObjectPage::Gone,
+            Effect::Clear(page, word) => return model.object.clear(page, word),
+            _ => {}
+        }
+        let Some(pages) = &mut model.sides[side] else { return };
+        match self {
+            Effect::Cut(_) | Effect::Clear(..) => {}
             Effect::Put(n, cell) => pages[n] = cell,
             Effect::Rights(n, rights) => pages[n] = pages[n].map(|cell| cell.with(rights)),
             Effect::Forget(n) => pages[n] = pages[n].map(|cell| Cell { words: [0; WORDS], ..cell }),
@@ -179,9 +201,7 @@ impl Spec<'_> {
                 Phase::Begun(effects) => (0..effects.len()).any(|i| {
                     let (mut model, mut phases, mut left) =
                         (model.clone(), phases.clone(), effects.clone());
-                    if let Some(pages) = &mut model.sides[event.step.side] {
-                        left.remove(i).apply(pages);
-                    }
+                    left.remove(i).apply(&mut model, event.step.side);
                     phases[n] = if left.is_empty() { Phase::Over } else { Phase::Begun(left) };
                     self.explain(model, phases, seen)
                 }),
@@ -190,8 +210,15 @@ impl Spec<'_> {
                         matches!(phases[m], Phase::Begun(_))
                             && self.events[m].step.side == event.step.side
                     };
+                    let taking = |m: usize| {
+                        matches!(phases[m], Phase::Begun(_))
+                            && self.events[m].step.act.takes_from_object()
+                    };
                     let changes = changes_mappings(event.step.act);
-                    if changes && (0..phases.len()).any(under_way) {
+                    let takes = event.step.act.takes_from_object();
+                    if changes && (0..phases.len()).any(under_way)
+                        || takes && (0..phases.len()).any(taking)
+                    {
                         return false;
                     }
                     let mut model = model.clone();
@@ -220,32 +247,60 @@ impl Spec<'_> {
         if outcome == Outcome::Refused(Refusal::NoMemory) {
             return scarce.then(Vec::new);
         }
+        if act.wants_object() && !matches!(act, Action::MapObject(..)) {
+            return model.object.step(act, value, outcome);
+        }
+        let object = &mut model.object;
         let pages = model.sides[side].as_mut()?;
         let at = |place| self.places.extent(place);
         let none = Some(Vec::new());
         match act {
             Action::Load(place, word) | Action::CopyOut(place, word) => {
-                let seen = look(pages, at(place), |cell| cell.read).map(|cell| cell.words[word]);
+                let found = look(pages, at(place), |cell| cell.read);
+                if let Ok(Cell { object: Some(page), .. }) = found {
+                    return object.access(page, outcome, |words| Outcome::Value(words[word]));
+                }
+                let seen = found.map(|cell| cell.words[word]);
                 if seen.map_or_else(Outcome::Refused, Outcome::Value) == outcome {
                     none
                 } else {
                     None
                 }
             }
-            Action::Fetch(place) => is(look(pages, at(place), |cell| cell.exec).map(drop), outcome),
-            Action::Store(place, word) | Action::CopyIn(place, word) => {
-                let found = look(pages, at(place), |cell| cell.write);
-                is(store(pages, at(place), word, value, found), outcome)
-            }
-            Action::Force(place, word) => {
-                let found = look(pages, at(place), |cell| cell.read);
+            Action::Fetch(place) => match look(pages, at(place), |cell| cell.exec) {
+                Ok(Cell { object: Some(page), .. }) => {
+                    object.access(page, outcome, |_| Outcome::Done)
+                }
+                found => is(found.map(drop), outcome),
+            },
+            Action::Store(place, word)
+            | Action::CopyIn(place, word)
+            | Action::Force(place, word) => {
+                // What is written to an object others see.
+                let forced = matches!(act, Action::Force(..));
+                let allows = |cell: &Cell| {
+                    if forced && cell.object.is_none() { cell.read } else { cell.write }
+                };
+                let found = look(pages, at(place), allows);
+                if let Ok(Cell { object: Some(page), .. }) = found {
+                    return object.access(page, outcome, |words| {
+                        words[word] = value;
+                        Outcome::Done
+                    });
+                }
                 is(store(pages, at(place), word, value, found), outcome)
             }
             Action::Populate(span, write) => {
                 // Page by page, of which each has its own instant; what it meets is told apart no
                 // further.
                 let gives = |n: usize| {
-                    look(pages, n, |cell| if write { cell.write } else { cell.read }).err()
+                    let found = look(pages, n, |cell| if write { cell.write } else { cell.read });
+                    let is_beyond =
+                        |page: usize| !matches!(object.pages[page], ObjectPage::There(_));
+                    match found {
+                        Ok(cell) if cell.object.is_some_and(is_beyond) => Some(Refusal::Beyond),
+                        found => found.err(),
+                    }
                 };
                 let met: Vec<_> = self.within(span).map(gives).collect();
                 let fits = match outcome {
@@ -288,7 +343,13 @@ impl Spec<'_> {
         let hole = |span| self.within(span).all(|n| pages[n].is_none());
         let refused = |why| if outcome == Outcome::Refused(why) { Some(Vec::new()) } else { None };
         let effects: Vec<Effect> = match act {
-            Action::Map(span, _) if !hole(span) => return refused(Refusal::Occupied),
+            Action::Map(span, _) | Action::MapObject(span, _, false) if !hole(span) => {
+                return refused(Refusal::Occupied);
+            }
+            Action::MapObject(span, first, _) => {
+                let cell = |page| Some(Cell::of_object(Rights::READ_WRITE, page));
+                self.within(span).zip(first..).map(|(n, page)| Effect::Put(n, cell(page))).collect()
+            }
             Action::Map(span, rights) | Action::Replace(span, rights) => {
                 self.within(span).map(|n| Effect::Put(n, Some(Cell::zero(rights)))).collect()
             }
@@ -339,6 +400,7 @@ fn changes_mappings(act: Action) -> bool {
     matches!(
         act,
         Map(..)
+            | MapObject(..)
             | Replace(..)
             | Unmap(_)
             | Protect(..)

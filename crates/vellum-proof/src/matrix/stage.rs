@@ -8,11 +8,11 @@ use std::mem::replace;
 
 use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
-use vellum::error::{FaultError, PoisonError, SpaceError};
+use vellum::error::{FaultError, ObjectError, PoisonError, SpaceError};
 use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Space};
 use vellum::unstable::AllocRequest;
-use vellum::vm::Vm;
+use vellum::vm::{Object, ObjectPart, Vm};
 use vellum_host::mmu::buffer::Shape;
 
 use crate::explore::{Stop, World, footprint, pause, tale};
@@ -21,7 +21,9 @@ use crate::small::{Plan, SAMPLES, Small};
 
 use super::acts::{Action, Line, PageChoice, Step};
 use super::spec::{Cell as Page, Event, Model, Outcome, Refusal, SIDES, Spec, WORDS};
-use super::states::{EXTENTS, Mmu, NAMED, PageState, Places, StartState, ThirdCpu};
+use super::states::{
+    EXTENTS, Mmu, NAMED, OBJECT_BYTES, OBJECT_PAGES, PageState, Places, StartState, ThirdCpu,
+};
 
 /// What a stage is built for.
 #[derive(Clone, Debug)]
@@ -54,6 +56,7 @@ pub struct Stage<C: Codec> {
     places: Places,
     start: Model,
     sides: [RefCell<Option<Space>>; SIDES],
+    object: RefCell<Option<Object>>,
     held: RefCell<Vec<(Pfn, Order)>>,
     events: RefCell<Vec<Event>>,
     clock: Cell<usize>,
@@ -102,6 +105,7 @@ impl<C: Codec> Stage<C> {
             places: Places::new(state.huge),
             start: Model::default(),
             sides: Default::default(),
+            object: RefCell::default(),
             held: RefCell::default(),
             events: RefCell::default(),
             clock: Cell::new(0),
@@ -126,11 +130,24 @@ impl<C: Codec> Stage<C> {
     fn build(&mut self) {
         self.enter(0);
         let space = self.vm.create().expect("memory");
+        if self.state.object {
+            let object = self.vm.objects().create(OBJECT_BYTES).expect("memory");
+            self.object.replace(Some(object));
+        }
         let mut pages = [None; EXTENTS];
         for (range, rights) in self.places.mapped(self.state.island) {
-            let at = Placement::Replace(range.start());
-            self.vm.map(&space, at, range.bytes(), Attrs::anonymous(rights)).expect("a hole");
-            for extent in self.places.within((range.start(), range.bytes())) {
+            let (at, attrs) = (Placement::Replace(range.start()), Attrs::anonymous(rights));
+            let extents = self.places.within((range.start(), range.bytes()));
+            if self.state.object {
+                let first = pages.iter().flatten().count();
+                self.map_object(&space, at, range.bytes(), first).expect("a hole");
+                for (extent, page) in extents.zip(first..) {
+                    pages[extent] = Some(Page::of_object(rights, page));
+                }
+                continue;
+            }
+            self.vm.map(&space, at, range.bytes(), attrs).expect("a hole");
+            for extent in extents {
                 pages[extent] = Some(Page::zero(rights));
             }
         }
@@ -152,6 +169,8 @@ impl<C: Codec> Stage<C> {
                 let wanted = match act {
                     Action::Store(..) => {
                         page.words[word] = word_of(extent, word);
+                        let value = word_of(extent, word);
+                        self.start.object.set(page, word, value);
                         Outcome::Done
                     }
                     _ => Outcome::Value(0),
@@ -183,6 +202,52 @@ impl<C: Codec> Stage<C> {
         }
         if let Some(left) = self.state.frames_left {
             self.exhaust(left);
+        }
+    }
+
+    /// Maps the object from a page of it on.
+    fn map_object(
+        &self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        first: usize,
+    ) -> Result<Va, SpaceError> {
+        let object = self.object.borrow();
+        let object = object.as_ref().expect("an object");
+        let part = ObjectPart { object, offset: first as u64 * 4096 };
+        self.vm.map_object(space, at, bytes, Attrs::anonymous(Rights::READ_WRITE), part)
+    }
+
+    /// A call on the object.
+    fn act_on_object(&self, act: Action, value: u32) -> Outcome {
+        let (objects, object) = (self.vm.objects(), self.object.borrow());
+        let object = object.as_ref().expect("an object");
+        let at = |page: usize, word: usize| page as u64 * 4096 + SAMPLES[word] as u64;
+        match act {
+            Action::ReadObject(page, word) => {
+                let mut bytes = [0; 4];
+                match objects.read(object, at(page, word), &mut bytes) {
+                    4 => Outcome::Value(u32::from_le_bytes(bytes)),
+                    _ => Outcome::Refused(Refusal::Beyond),
+                }
+            }
+            Action::WriteObject(page, word) => {
+                match objects.write(object, at(page, word), &value.to_le_bytes()).1 {
+                    Ok(()) => Outcome::Done,
+                    Err(ObjectError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
+                    Err(_) => Outcome::Refused(Refusal::Beyond),
+                }
+            }
+            Action::Resize(bytes) => {
+                objects.resize(object, bytes).expect("a size that may be");
+                Outcome::Done
+            }
+            Action::Punch(pages) => {
+                objects.punch(object, 0, pages as u64 * 4096);
+                Outcome::Done
+            }
+            other => panic!("{other:?} is no call on an object"),
         }
     }
 
@@ -316,6 +381,13 @@ impl<C: Codec> Stage<C> {
                 super::acts::PageRange::Both,
                 if wanted { Advice::Huge } else { Advice::NoHuge },
             ),
+            Action::MapObject(span, first, replaces) => {
+                let (start, bytes) = self.places.span(span);
+                let at = if replaces { Placement::Replace(start) } else { Placement::At(start) };
+                of_space(self.map_object(&self.side(side), at, bytes, first).map(drop))
+            }
+            Action::ReadObject(..) | Action::WriteObject(..) => self.act_on_object(act, value),
+            Action::Resize(_) | Action::Punch(_) => self.act_on_object(act, value),
             Action::Map(span, rights) => map(Placement::At, span, rights),
             Action::Replace(span, rights) => map(Placement::Replace, span, rights),
             Action::Anywhere => {
@@ -415,6 +487,10 @@ impl<C: Codec> Stage<C> {
                 note(cpu, Action::CopyOut(PageChoice::Extent(extent), 1), 0, 0);
             }
         }
+        if self.state.object {
+            let words = |page: usize| (0..WORDS).map(move |word| Action::ReadObject(page, word));
+            (0..OBJECT_PAGES).flat_map(words).for_each(|act| note(0, act, 0, 0));
+        }
         self.enter(0);
         for side in (1..SIDES).filter(|&side| self.sides[side].borrow().is_some()) {
             self.vm.activate(&self.side(side));
@@ -492,6 +568,7 @@ fn of_fault(error: FaultError) -> Refusal {
         FaultError::Unmapped => Refusal::Unmapped,
         FaultError::Rights => Refusal::Rights,
         FaultError::NoMemory => Refusal::NoMemory,
+        FaultError::Beyond => Refusal::Beyond,
         FaultError::Stopped => Refusal::Other,
     }
 }
@@ -506,6 +583,7 @@ fn refused(error: SpaceError) -> Outcome {
         SpaceError::Rights => Refusal::Rights,
         SpaceError::NoMemory => Refusal::NoMemory,
         SpaceError::Occupied => Refusal::Occupied,
+        SpaceError::Beyond => Refusal::Beyond,
         _ => Refusal::Other,
     })
 }
@@ -541,11 +619,12 @@ impl<C: Codec> World for Stage<C> {
             self.vm.deactivate();
         }
         spaces.into_iter().for_each(|space| self.vm.exit(space));
+        self.object.take().into_iter().for_each(|object| self.vm.objects().discard(object));
         // SAFETY: as above.
         let audit =
             unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
         assert_eq!(audit.other_frames, 0, "frames in use that nobody has, at the end");
-        for left in [Use::Data, Use::Table, Use::Pending] {
+        for left in [Use::Data, Use::Object, Use::Table, Use::Pending] {
             assert_eq!(m.count(left), 0, "{left:?} frames remain when every space is gone");
         }
         drop(self.vm);

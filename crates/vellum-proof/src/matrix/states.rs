@@ -41,6 +41,8 @@ pub struct StartState {
     pub island: bool,
     /// That many single frames are left, and no huge block.
     pub frames_left: Option<u8>,
+    /// The pages are those of an object.
+    pub object: bool,
 }
 
 impl StartState {
@@ -60,18 +62,19 @@ impl StartState {
 }
 
 const fn state(name: &'static str, kind: PageState, huge: bool, zeros: ZeroHuge) -> StartState {
-    StartState { name, kind, huge, small: false, zeros, island: false, frames_left: None }
-}
-const fn island(name: &'static str, kind: PageState) -> StartState {
     StartState {
         name,
         kind,
-        huge: false,
+        huge,
         small: false,
-        zeros: ZeroHuge::Off,
-        island: true,
+        zeros,
+        island: false,
         frames_left: None,
+        object: false,
     }
+}
+const fn island(name: &'static str, kind: PageState) -> StartState {
+    StartState { island: true, ..state(name, kind, false, ZeroHuge::Off) }
 }
 const fn short(
     name: &'static str,
@@ -80,10 +83,14 @@ const fn short(
     zeros: ZeroHuge,
     left: u8,
 ) -> StartState {
-    StartState { name, kind, huge, small: false, zeros, island: false, frames_left: Some(left) }
+    StartState { frames_left: Some(left), ..state(name, kind, huge, zeros) }
 }
 const fn table(name: &'static str, kind: PageState) -> StartState {
     StartState { small: true, ..state(name, kind, true, ZeroHuge::Off) }
+}
+
+const fn object(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
+    StartState { object: true, frames_left, ..state(name, kind, false, ZeroHuge::Off) }
 }
 
 /// Every state.
@@ -117,6 +124,11 @@ pub const STATES: &[StartState] = &[
     short("two-huge-shared", PageState::Shared, true, ZeroHuge::Off, 2),
     short("two-zero-table", PageState::Read, true, ZeroHuge::Table, 2),
     short("three-private", PageState::Private, false, ZeroHuge::Off, 3),
+    object("object-reserved", PageState::Reserved, None),
+    object("object", PageState::Private, None),
+    object("object-shared", PageState::Shared, None),
+    object("one-object-reserved", PageState::Reserved, Some(1)),
+    object("none-object-shared", PageState::Shared, Some(0)),
 ];
 
 /// An MMU.
@@ -199,6 +211,10 @@ const AT: u64 = 0x4000_0000;
 const INSIDE: u64 = 16 * PAGE;
 const PAGE: u64 = 4096;
 const MIB2: u64 = 2 << 20;
+/// Pages of an object; the mapped ones are its first three.
+pub const OBJECT_PAGES: usize = 4;
+/// Bytes of it, in the beginning.
+pub const OBJECT_BYTES: u64 = OBJECT_PAGES as u64 * PAGE;
 
 /// Pages that are alike whatever happens, as the model keeps them: one of them has words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

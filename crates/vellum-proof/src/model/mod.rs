@@ -2,7 +2,9 @@
 //!
 //! It has no tables, regions or frames, so the library's answers must match whatever those do. Its
 //! one optimisation: 2 MiB of equal pages are one cell, which copies share until one of them
-//! changes.
+//! changes. A page of an object is named by its cell, and its bytes are in the object.
+
+pub mod object;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,14 +24,44 @@ pub struct Cell {
     pub rights: Rights,
     /// Whether its region insists on huge leaves.
     pub exactly: bool,
-    /// What it holds.
-    pub bytes: Contents,
+    /// What is behind it.
+    pub page: Page,
+}
+
+/// What is behind a mapped page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Page {
+    /// Bytes that are the space's own.
+    Own(Contents),
+    /// A page of an object: the object's name, and the index.
+    Object(u64, u64),
+}
+
+impl Page {
+    /// Zeros that are the space's own.
+    pub const ZERO: Page = Page::Own([0; BYTES]);
 }
 
 impl Cell {
     /// A page of zeros.
     pub fn zero(rights: Rights, exactly: bool) -> Cell {
-        Cell { rights, exactly, bytes: [0; BYTES] }
+        Cell { rights, exactly, page: Page::ZERO }
+    }
+
+    /// Forgets what it holds. An object does not.
+    pub fn forget(&mut self) {
+        if let Page::Own(_) = self.page {
+            self.page = Page::ZERO;
+        }
+    }
+
+    /// The page so many pages further on, of the same region, when nothing was written there.
+    pub fn ahead(self, pages: u64) -> Cell {
+        let page = match self.page {
+            Page::Own(_) => Page::ZERO,
+            Page::Object(name, index) => Page::Object(name, index + pages),
+        };
+        Cell { page, ..self }
     }
 }
 
@@ -91,6 +123,16 @@ impl Pages {
         }
     }
 
+    /// Maps a range to one region, of which nothing was touched, with that first page.
+    pub fn lay(&mut self, range: Range<u64>, first: Cell) {
+        match first.page {
+            Page::Own(_) => self.fill(range, Some(first)),
+            Page::Object(..) => {
+                (0..).zip(range).for_each(|(n, page)| self.set(page, Some(first.ahead(n))))
+            }
+        }
+    }
+
     /// Makes one page that, or unmaps it.
     pub fn set(&mut self, page: u64, cell: Option<Cell>) {
         self.cells(page / CHUNK)[(page % CHUNK) as usize] = cell;
@@ -124,6 +166,12 @@ impl Pages {
             Some(Chunk::Alike(cell)) => is(cell),
             Some(Chunk::Mixed(cells)) => cells[part].iter().flatten().any(&is),
         })
+    }
+
+    /// Whether a page of that object is mapped.
+    pub fn has_object(&self, name: u64) -> bool {
+        let is = |cell: &Cell| matches!(cell.page, Page::Object(of, _) if of == name);
+        self.chunks().any(|chunk| self.any(chunk..chunk + CHUNK, is))
     }
 
     /// Every page mapped.
@@ -196,7 +244,7 @@ mod tests {
             let range = first..first + count;
             let cell =
                 Cell::zero([Rights::READ, Rights::ALL][rng.below(2) as usize], rng.once_in(2));
-            match rng.below(4) {
+            match rng.below(5) {
                 0 => {
                     pages.fill(range.clone(), Some(cell));
                     map.extend(range.map(|p| (p, cell)));
@@ -205,9 +253,17 @@ mod tests {
                     pages.fill(range.clone(), None);
                     map.retain(|p, _| !range.contains(p));
                 }
+                3 => {
+                    let cell = Cell { page: Page::Object(step as u64, first), ..cell };
+                    pages.lay(range.clone(), cell);
+                    map.extend(
+                        range.map(|p| (p, Cell { page: Page::Object(step as u64, p), ..cell })),
+                    );
+                }
                 2 => {
-                    pages.each(range.clone(), |c| c.bytes[3] = step as u8);
-                    map.range_mut(range).for_each(|(_, c)| c.bytes[3] = step as u8);
+                    let page = Page::Own([step as u8; BYTES]);
+                    pages.each(range.clone(), |c| c.page = page);
+                    map.range_mut(range).for_each(|(_, c)| c.page = page);
                 }
                 _ => {
                     let copy = pages.clone();

@@ -2,26 +2,39 @@
 
 use vellum::addr::{PAGE_SIZE, Va};
 use vellum::entry::Codec;
-use vellum::error::FaultError;
-use vellum::space::{Access, Page};
+use vellum::space::Access;
 
 use super::Play;
 use crate::command::PageSpot;
+use crate::model::Page;
 use crate::small::{SAMPLES, samples};
 
 /// Pages each CPU remembers.
 const LAST: usize = 8;
 
-/// A part of a copy, inside one page.
+/// A piece of a range of bytes, inside one page.
 #[derive(Clone, Copy)]
-struct Part {
-    page: u64,
+pub(super) struct Piece {
+    pub page: u64,
     /// Its first byte in the page.
-    at: usize,
+    pub at: usize,
     /// Bytes.
-    len: usize,
-    /// Bytes of the copy before it.
-    before: usize,
+    pub len: usize,
+    /// Bytes of the range before it.
+    pub before: usize,
+}
+
+/// The pieces of so many bytes from a byte on.
+pub(super) fn pieces(first: u64, bytes: usize) -> Vec<Piece> {
+    let (mut pieces, mut before) = (Vec::new(), 0);
+    while before < bytes {
+        let from = first + before as u64;
+        let (page, at) = (from / PAGE_SIZE as u64, from as usize % PAGE_SIZE);
+        let len = (PAGE_SIZE - at).min(bytes - before);
+        pieces.push(Piece { page, at, len, before });
+        before += len;
+    }
+    pieces
 }
 
 impl<C: Codec> Play<'_, C> {
@@ -79,21 +92,20 @@ impl<C: Codec> Play<'_, C> {
                 Access::Write => m.store(va, stamp).map(|()| stamp),
             };
             if let Ok(seen) = tried {
-                let Some(mut cell) = cell.filter(|cell| cell.rights.allows(access)) else {
-                    panic!("{access:?} of page {page:#x} went through, the model has {cell:?}");
-                };
-                let word = &mut cell.bytes[4 * sample..4 * sample + 4];
+                let mut bytes = self.found(cell, access).unwrap_or_else(|error| {
+                    panic!("{access:?} of page {page:#x} went through, wanted {error:?}, {cell:?}")
+                });
+                let word = &mut bytes[4 * sample..4 * sample + 4];
                 if access == Access::Write {
                     word.copy_from_slice(&stamp);
-                    self.sides[n].pages.set(page, Some(cell));
                 } else {
                     self.outcome.compared += 1;
                     assert!(
                         *word == seen,
-                        "{access:?} of page {page:#x} saw {seen:x?}, wanted {cell:x?}"
+                        "{access:?} of page {page:#x} saw {seen:x?}, wanted {bytes:x?}, {cell:x?}"
                     );
                 }
-                return;
+                return self.becomes(n, page, bytes);
             }
             self.outcome.faults += 1;
             if let Err(error) = self.vm.fault(&self.sides[n].space, va, access) {
@@ -114,19 +126,16 @@ impl<C: Codec> Play<'_, C> {
         self.stamp.wrapping_mul(0x9e37_79b9).max(1).to_le_bytes()
     }
 
-    /// Where a copy starts, and its parts.
-    fn parts(&self, n: usize, spot: PageSpot, start: u16, bytes: u16) -> (Va, Vec<Part>) {
-        let first = self.near(n, spot, true);
-        let start = start as usize % PAGE_SIZE;
-        let (mut parts, mut done, bytes) = (Vec::new(), 0, bytes as usize);
-        while done < bytes {
-            let at = start + done;
-            let here = (PAGE_SIZE - at % PAGE_SIZE).min(bytes - done);
-            let page = first + (at / PAGE_SIZE) as u64;
-            parts.push(Part { page, at: at % PAGE_SIZE, len: here, before: done });
-            done += here;
-        }
-        (Va((first << 12) + start as u64), parts)
+    /// Likewise, so many.
+    pub(super) fn stamps(&mut self, bytes: u32) -> Vec<u8> {
+        let stamp = self.stamp();
+        (0..bytes as usize).map(|i| stamp[i % 4] ^ i as u8).collect()
+    }
+
+    /// Where a copy starts, and its pieces.
+    fn copied(&self, n: usize, spot: PageSpot, start: u16, bytes: u16) -> (Va, Vec<Piece>) {
+        let start = (self.near(n, spot, true) << 12) + start as u64 % PAGE_SIZE as u64;
+        (Va(start), pieces(start, bytes as usize))
     }
 
     /// The kernel writes, `forced` whatever the rights, as long as there are any.
@@ -138,90 +147,55 @@ impl<C: Codec> Play<'_, C> {
         bytes: u16,
         forced: bool,
     ) {
-        let (access, name) =
-            if forced { (Access::Read, "by write_forced") } else { (Access::Write, "by copy_in") };
-        let (va, parts) = self.parts(n, spot, start, bytes);
-        let stamp = self.stamp();
-        let buffer: Vec<u8> = (0..bytes as usize).map(|i| stamp[i % 4] ^ i as u8).collect();
+        let name = if forced { "by write_forced" } else { "by copy_in" };
+        let (va, pieces) = self.copied(n, spot, start, bytes);
+        let buffer = self.stamps(bytes as u32);
         let space = &self.sides[n].space;
-        let got = if forced {
-            self.vm.write_forced(space, va, &buffer)
+        let (done, got) = if forced {
+            self.vm.write_forced_part(space, va, &buffer)
         } else {
-            self.vm.copy_in(space, va, &buffer)
+            self.vm.copy_in_part(space, va, &buffer)
         };
-        for &Part { page, at, len, before } in &parts {
+        for Piece { page, at, len, before } in pieces {
             let cell = self.sides[n].pages.get(page);
-            let Some(mut new) = cell.filter(|cell| cell.rights.allows(access)) else {
-                let error = got.expect_err("the kernel wrote where the program may not");
-                if error == FaultError::NoMemory && before > 0 {
-                    break;
-                }
-                return self.refused(cell, access, error, name);
-            };
-            samples(at, len).for_each(|(i, n)| new.bytes[i] = buffer[before + n]);
-            // Out of memory at some page, and nobody says which: pages before it are written, it
-            // and those after are not.
-            if let Err(error) = got
-                && self.is_unwritten(n, page, new.bytes)
-            {
-                assert_eq!(
-                    error,
-                    FaultError::NoMemory,
-                    "{name}: refused at page {page:#x}, {cell:?}"
-                );
+            let own = cell.is_some_and(|cell| matches!(cell.page, Page::Own(_)));
+            let access = if forced && own { Access::Read } else { Access::Write };
+            if before >= done {
+                let error = got.expect_err("not all was written");
                 return self.refused(cell, access, error, name);
             }
-            self.sides[n].pages.set(page, Some(new));
+            let mut new = self.found(cell, access).unwrap_or_else(|error| {
+                panic!("{name}: page {page:#x} was written, wanted {error:?}, {cell:?}")
+            });
+            samples(at, len).for_each(|(i, n)| new[i] = buffer[before + n]);
+            self.becomes(n, page, new);
         }
-        if got.is_err() {
-            // Every part may be written and no byte of the failing page exist: then the failure has
-            // to be one for want of memory.
-            assert_eq!(got, Err(FaultError::NoMemory), "{name}: failed where nothing is wrong");
-            self.no_memory_or_exact(n, &parts);
-        }
-    }
-
-    fn no_memory_or_exact(&mut self, n: usize, parts: &[Part]) {
-        let exact = parts
-            .iter()
-            .any(|part| self.sides[n].pages.get(part.page).is_some_and(|cell| cell.exactly));
-        if !exact {
-            self.no_memory();
-        }
-    }
-
-    fn is_unwritten(&self, n: usize, page: u64, new: crate::small::Contents) -> bool {
-        let seen = self.vm.query(&self.sides[n].space, Va(page << 12));
-        !matches!(seen, Page::Mapped { .. }) || self.contents(page, seen) != Some(new)
+        assert_eq!((done, got), (bytes as usize, Ok(())), "{name}: failed where nothing is wrong");
     }
 
     pub(super) fn copy_out(&mut self, n: usize, spot: PageSpot, start: u16, bytes: u16) {
-        let (va, parts) = self.parts(n, spot, start, bytes);
+        let (va, pieces) = self.copied(n, spot, start, bytes);
         let mut buffer = vec![0; bytes as usize];
-        let got = self.vm.copy_out(&self.sides[n].space, va, &mut buffer);
-        for &Part { page, at, len, before } in &parts {
+        let (done, got) = self.vm.copy_out_part(&self.sides[n].space, va, &mut buffer);
+        for Piece { page, at, len, before } in pieces {
             let cell = self.sides[n].pages.get(page);
-            let Some(known) = cell.filter(|cell| cell.rights.allows(Access::Read)) else {
-                let error = got.expect_err("the kernel read where the program may not");
-                if error == FaultError::NoMemory && before > 0 {
-                    break;
-                }
+            if before >= done {
+                let error = got.expect_err("not all was read");
                 return self.refused(cell, Access::Read, error, "by copy_out");
-            };
-            if got.is_ok() {
-                self.outcome.compared += 1;
-                let same = samples(at, len).all(|(i, n)| known.bytes[i] == buffer[before + n]);
-                assert!(
-                    same,
-                    "copy_out of page {page:#x} from {at} has read {:x?}, wanted {known:x?}",
-                    &buffer[before..][..len]
-                );
             }
+            let known = self.found(cell, Access::Read).unwrap_or_else(|error| {
+                panic!("copy_out: page {page:#x} was read, wanted {error:?}, {cell:?}")
+            });
+            self.outcome.compared += 1;
+            let same = samples(at, len).all(|(i, n)| known[i] == buffer[before + n]);
+            assert!(
+                same,
+                "copy_out of page {page:#x} from {at} has read {:x?}, wanted {known:x?}, {cell:x?}",
+                &buffer[before..][..len]
+            );
+            self.becomes(n, page, known);
         }
-        if got.is_err() {
-            assert_eq!(got, Err(FaultError::NoMemory), "copy_out failed where nothing is wrong");
-            self.no_memory_or_exact(n, &parts);
-        }
+        assert_eq!((done, got), (bytes as usize, Ok(())), "copy_out failed where nothing is wrong");
     }
 
     pub(super) fn query(&mut self, n: usize, spot: PageSpot) {

@@ -1,27 +1,30 @@
 //! A run: the library on the small machine, beside the model, with every answer compared.
 //!
-//! `verbs` changes mappings, `bytes` contents; `whole` has forks, exits and frames. A verb may
-//! return and change what its documentation says and no more: an error leaves everything as it was,
-//! except where the documentation says otherwise.
+//! `verbs` changes mappings, `bytes` contents; `objects` has what is done to objects themselves;
+//! `whole` has forks, exits and frames. A verb may return and change what its documentation says
+//! and no more: an error leaves everything as it was, except where the documentation says
+//! otherwise.
 
 mod bytes;
+mod objects;
 mod verbs;
 mod whole;
 
 use std::fmt;
 use std::ops::Range;
 
-use vellum::addr::{Order, Pfn, Va};
+use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, RangeError, SpaceError};
 use vellum::machine::Use;
 use vellum::space::{Access, Attrs, LeafSize, Page, Space};
 use vellum::vm::Vm;
 
-use crate::command::{CPUS, Command, Operation, PageSpot, Stretch};
-use crate::model::{Cell, Pages};
+use crate::command::{CPUS, Command, OBJECTS, Operation, PageSpot, Stretch};
+use crate::model::{Cell, Page as Behind, Pages};
 use crate::setting::Setting;
 use crate::small::{Contents, Small};
+use objects::{Objects, Part};
 
 /// What a run did. Printed, so that "nothing failed" can be told from "nothing happened".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub struct Outcome {
     pub operations: u64,
     /// Four-byte words compared with what they had to be, and pages of sixteen bytes.
     pub compared: u64,
+    /// Pages of objects that an access of a program, or of the kernel for one, has reached.
+    pub shared: u64,
     /// Faults handed to the library.
     pub faults: u64,
     /// Times everything was recounted.
@@ -43,6 +48,7 @@ impl Outcome {
     pub fn add(&mut self, other: Outcome) {
         self.operations += other.operations;
         self.compared += other.compared;
+        self.shared += other.shared;
         self.faults += other.faults;
         self.recounts += other.recounts;
         self.refused += other.refused;
@@ -53,8 +59,9 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} operations, {} words compared, {} faults, {} refused for memory, {} recounts",
-            self.operations, self.compared, self.faults, self.refused, self.recounts
+            "{} operations, {} words compared, {} pages of objects reached, {} faults, {} refused \
+             for memory, {} recounts",
+            self.operations, self.compared, self.shared, self.faults, self.refused, self.recounts
         )
     }
 }
@@ -80,6 +87,7 @@ pub struct Play<'v, C: Codec> {
     /// Pages each CPU looked at last, with the space's name.
     last: [Vec<(u64, u64)>; CPUS],
     blocks: Vec<(Pfn, Order)>,
+    objects: Objects,
     stamp: u32,
     outcome: Outcome,
 }
@@ -105,6 +113,7 @@ impl<'v, C: Codec> Play<'v, C> {
             runs: [None; CPUS],
             last: Default::default(),
             blocks: Vec::new(),
+            objects: Objects::default(),
             stamp: 0,
             outcome: Outcome::default(),
         };
@@ -125,8 +134,18 @@ impl<'v, C: Codec> Play<'v, C> {
         match command.act {
             Operation::Map(to, range, rights, thp, exactly) => {
                 let leaf = if exactly { LeafSize::Exactly(Order::HUGE) } else { LeafSize::Policy };
-                self.map(n, to, range, Attrs { rights, thp, numa: None, leaf })
+                self.map(n, to, range, Attrs { rights, thp, numa: None, leaf }, None)
             }
+            Operation::MapObject(to, range, attrs, (slot, offset)) => {
+                if let Some(slot) = self.object(slot) {
+                    self.map(n, to, range, attrs, Some(Part { slot, offset }));
+                }
+            }
+            Operation::ReadObject(slot, spot, bytes) => self.read_object(slot, spot, bytes),
+            Operation::WriteObject(slot, spot, bytes) => self.write_object(slot, spot, bytes),
+            Operation::Resize(slot, spot) => self.resize(slot, spot),
+            Operation::Punch(slot, spot, bytes) => self.punch(slot, spot, bytes),
+            Operation::Discard(slot) => self.discard(slot),
             Operation::Unmap(range) => self.unmap(n, range),
             Operation::Protect(range, rights) => self.protect(n, range, rights),
             Operation::Remap(range, to, pages) => self.remap(n, range, to, pages),
@@ -176,6 +195,7 @@ impl<'v, C: Codec> Play<'v, C> {
         assert_eq!(audit.other_frames, taken, "frames in use that nobody has");
         let mapped: u64 = self.sides.iter().map(|side| side.pages.len()).sum();
         assert_eq!(audit.usage.mapped_pages, mapped, "pages mapped");
+        self.count_objects(audit.object_frames);
         self.outcome.recounts += 1;
     }
 
@@ -198,13 +218,14 @@ impl<'v, C: Codec> Play<'v, C> {
                 }
             }
         }
+        self.outcome.compared += self.compare_objects();
     }
 
     /// A whole untouched 2 MiB needs no look at each page: it is 512 zero pages of equal rights on
     /// both sides.
     fn is_one_reserved_range(&self, side: &Side, chunk: u64) -> bool {
         let Some(first) = side.pages.get(chunk) else { return false };
-        let plain = first.bytes == Contents::default()
+        let plain = first.page == Behind::ZERO
             && !side.pages.any(chunk..chunk + 512, |cell| *cell != first);
         let reserved = |page: u64| {
             self.vm.query(&side.space, Va(page << 12)) == Page::Reserved { rights: first.rights }
@@ -215,25 +236,74 @@ impl<'v, C: Codec> Play<'v, C> {
     fn page_is(&self, side: &Side, page: u64) {
         let seen = self.vm.query(&side.space, Va(page << 12));
         let cell = side.pages.get(page);
-        let fits = match (seen, cell) {
+        let holds = |bytes| self.contents(page, seen) == Some(bytes);
+        let fits = match (seen, cell.map(|cell| (cell.rights, cell.page))) {
             (Page::Unmapped, None) => true,
-            (Page::Reserved { rights }, Some(cell)) => {
-                rights == cell.rights && cell.bytes == Contents::default()
+            (Page::Reserved { rights }, Some((given, Behind::Own(bytes)))) => {
+                rights == given && bytes == Contents::default()
             }
-            (Page::Mapped { rights, flags, .. }, Some(cell)) => {
-                let allowed = !flags.write || cell.rights.write;
-                rights == cell.rights && allowed && self.contents(page, seen) == Some(cell.bytes)
+            (Page::Mapped { rights, flags, .. }, Some((given, Behind::Own(bytes)))) => {
+                let allowed = !flags.write || given.write;
+                rights == given && allowed && holds(bytes)
             }
-            (Page::Inaccessible { .. }, Some(cell)) => {
-                cell.rights.is_none() && self.contents(page, seen) == Some(cell.bytes)
+            (Page::Inaccessible { .. }, Some((given, Behind::Own(bytes)))) => {
+                given.is_none() && holds(bytes)
+            }
+            // The object has the page, mapped here or not.
+            (Page::Reserved { rights }, Some((given, Behind::Object(..)))) => rights == given,
+            (Page::Mapped { rights, flags, level, .. }, Some((given, of))) => {
+                let allowed = flags.write == given.write && !given.is_none();
+                let there = self.objects.of(of).is_some_and(|(object, index)| {
+                    object.may_have(index) && holds(object.contents(index))
+                });
+                rights == given && level == Level::ONE && allowed && there
             }
             _ => false,
         };
         assert!(
             fits,
-            "page {page:#x} is {seen:?} with {:?}, wanted {cell:?}",
-            self.contents(page, seen)
+            "page {page:#x} is {seen:?} with {:?}, wanted {cell:?} with {:?}",
+            self.contents(page, seen),
+            cell.map(|cell| self.known(cell)),
         );
+    }
+
+    /// What the model has behind a page.
+    fn known(&self, cell: Cell) -> Contents {
+        match cell.page {
+            Behind::Own(bytes) => bytes,
+            of => self
+                .objects
+                .of(of)
+                .map(|(object, index)| object.contents(index))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// What an access to a page finds there, or gets.
+    fn found(&self, cell: Option<Cell>, access: Access) -> Result<Contents, FaultError> {
+        let cell = cell.ok_or(FaultError::Unmapped)?;
+        match self.objects.of(cell.page) {
+            _ if !cell.rights.allows(access) => Err(FaultError::Rights),
+            Some((object, index)) if !object.reaches(index) => Err(FaultError::Beyond),
+            _ => Ok(self.known(cell)),
+        }
+    }
+
+    /// An access made the page, and made it that.
+    fn becomes(&mut self, n: usize, page: u64, contents: Contents) {
+        let Some(cell) = self.sides[n].pages.get(page) else { return };
+        match self.objects.of_mut(cell.page) {
+            Some((object, index)) => {
+                object.set(index, contents);
+                self.outcome.shared += 1;
+            }
+            None if cell.page == Behind::Own(contents) => {}
+            None => {
+                let page_of = Some(Cell { page: Behind::Own(contents), ..cell });
+                self.sides[n].pages.set(page, page_of);
+            }
+        }
     }
 
     /// What a present page holds, read behind everybody's back.
@@ -263,11 +333,14 @@ impl<'v, C: Codec> Play<'v, C> {
             self.vm.machine().run_on(cpu);
             self.vm.deactivate();
         }
+        // Mappings end before the handle or after it.
+        self.discard(0);
         while let Some(side) = self.sides.pop() {
             self.vm.exit(side.space);
         }
+        (0..OBJECTS as u8).for_each(|slot| self.discard(slot));
         self.recount();
-        for left in [Use::Data, Use::Table, Use::Pending] {
+        for left in [Use::Data, Use::Object, Use::Table, Use::Pending] {
             assert_eq!(
                 self.vm.machine().count(left),
                 0,
@@ -342,12 +415,12 @@ impl<'v, C: Codec> Play<'v, C> {
 
     /// A refusal that any access may get.
     fn refused(&mut self, cell: Option<Cell>, access: Access, error: FaultError, what: &str) {
-        let fits = match (cell, error) {
-            (None, FaultError::Unmapped) => true,
-            (Some(cell), FaultError::Rights) => !cell.rights.allows(access),
-            (Some(cell), FaultError::NoMemory) => {
+        let fits = match (self.found(cell, access), error) {
+            (Err(wanted), error) => error == wanted,
+            (Ok(_), FaultError::NoMemory) => {
                 self.outcome.refused += 1;
-                (self.scarce || cell.exactly) && cell.rights.allows(access)
+                self.doubt(cell);
+                self.scarce || cell.is_some_and(|cell| cell.exactly)
             }
             _ => false,
         };

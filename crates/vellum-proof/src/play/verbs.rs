@@ -1,14 +1,16 @@
 //! The verbs that change what is mapped where.
 
-use vellum::addr::{Order, Va};
+use std::ops::Range;
+
+use vellum::addr::{Order, PAGE_SIZE, Va};
 use vellum::entry::Codec;
-use vellum::error::SpaceError;
+use vellum::error::{FaultError, SpaceError};
 use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights};
 
+use super::objects::Part;
 use super::{Play, Skewed, is_range};
 use crate::command::{MapTarget, Stretch};
 use crate::model::Cell;
-use crate::small::Contents;
 
 /// Mappings of the library's own placing that a space has at most.
 const STRAYS: usize = 6;
@@ -16,8 +18,16 @@ const STRAYS: usize = 6;
 const STRAY: u64 = 512;
 
 impl<C: Codec> Play<'_, C> {
-    pub(super) fn map(&mut self, n: usize, to: MapTarget, stretch: Stretch, attrs: Attrs) {
-        let exactly = attrs.leaf != LeafSize::Policy;
+    /// Maps private memory, or a part of an object.
+    pub(super) fn map(
+        &mut self,
+        n: usize,
+        to: MapTarget,
+        stretch: Stretch,
+        attrs: Attrs,
+        part: Option<Part>,
+    ) {
+        let exactly = attrs.leaf == LeafSize::Exactly(Order::HUGE);
         let mut stretch = stretch;
         let at = match to {
             MapTarget::At(spot) | MapTarget::Replace(spot) => spot,
@@ -33,7 +43,15 @@ impl<C: Codec> Play<'_, C> {
             MapTarget::Replace(_) => Placement::Replace(start),
             _ => Placement::Anywhere,
         };
-        let got = self.vm.map(&self.sides[n].space, placement, bytes, attrs);
+        let space = &self.sides[n].space;
+        let got = match part {
+            None => self.vm.map(space, placement, bytes, attrs),
+            Some(part) => {
+                let part = self.objects.part(part);
+                self.vm.map_object(space, placement, bytes, attrs, part)
+            }
+        };
+        let bad_part = part.is_some_and(|part| part.is_bad(bytes));
         let anywhere = placement == Placement::Anywhere;
         let (start, bad) = if anywhere {
             (Va(0), self.bad_range(Va(0), bytes))
@@ -43,12 +61,18 @@ impl<C: Codec> Play<'_, C> {
         if let Some(why) = bad {
             // Which of two errors is told is the library's choice.
             assert!(
-                is_range(&got, why) || exactly && got == Err(SpaceError::LeafSize),
+                is_range(&got, why)
+                    || exactly && got == Err(SpaceError::LeafSize)
+                    || bad_part && got == Err(SpaceError::Part),
                 "map gave {got:?}"
             );
             return;
         }
-        if exactly && !start.is_aligned(Order::HUGE.bytes()) {
+        if bad_part {
+            let leaf = exactly && got == Err(SpaceError::LeafSize);
+            return assert!(leaf || got == Err(SpaceError::Part), "map gave {got:?}");
+        }
+        if exactly && (part.is_some() || !start.is_aligned(Order::HUGE.bytes())) {
             return assert_eq!(got, Err(SpaceError::LeafSize));
         }
         let pages = &self.sides[n].pages;
@@ -73,7 +97,9 @@ impl<C: Codec> Play<'_, C> {
             }
             got => assert_eq!(got, Ok(start)),
         }
-        self.sides[n].pages.fill(range, Some(Cell::zero(attrs.rights, exactly)));
+        let first = Cell::zero(attrs.rights, exactly);
+        let page = part.map_or(first.page, |part| self.objects.page(part));
+        self.sides[n].pages.lay(range, Cell { page, ..first });
     }
 
     pub(super) fn unmap(&mut self, n: usize, stretch: Stretch) {
@@ -90,7 +116,7 @@ impl<C: Codec> Play<'_, C> {
     }
 
     /// The range is unmapped.
-    fn forget(&mut self, n: usize, range: std::ops::Range<u64>) {
+    fn forget(&mut self, n: usize, range: Range<u64>) {
         let side = &mut self.sides[n];
         side.pages.fill(range, None);
         let pages = &side.pages;
@@ -113,36 +139,47 @@ impl<C: Codec> Play<'_, C> {
 
     pub(super) fn advise(&mut self, n: usize, stretch: Stretch, advice: Advice) {
         let Skewed { range, start, bytes } = self.range(n, stretch);
-        let got = self.vm.advise(&self.sides[n].space, start, bytes, advice);
+        let (done, got) = self.vm.advise_part(&self.sides[n].space, start, bytes, advice);
         if let Some(why) = self.bad_range(start, bytes) {
             return assert!(is_range(&got, why), "{advice:?} gave {got:?}");
         }
         let mapped = self.is_mapped(n, &range);
-        let side = &mut self.sides[n];
-        match (got, advice) {
-            (Err(SpaceError::NoMemory), Advice::Populate { .. })
-                if side.pages.any(range.clone(), |c| c.exactly) => {}
+        if let Advice::Populate { write } = advice {
+            let done = range.start + done / PAGE_SIZE as u64;
+            return self.populated(n, range.start..done, write, got);
+        }
+        match got {
             // A huge page may be missing where base pages are left.
-            (Err(SpaceError::NoMemory), Advice::Collapse) => {}
-            (Err(SpaceError::NoMemory), _) => self.no_memory(),
-            (Err(SpaceError::Unmapped), _) => {
-                assert!(!mapped, "{advice:?} finds a hole in {range:x?}")
-            }
-            (Err(SpaceError::Rights), Advice::Populate { write }) => {
-                let access = if write { Access::Write } else { Access::Read };
-                assert!(
-                    side.pages.any(range, |cell| !cell.rights.allows(access)),
-                    "{advice:?} was refused"
-                );
-            }
-            (got, _) => {
+            Err(SpaceError::NoMemory) if advice == Advice::Collapse => {}
+            Err(SpaceError::NoMemory) => self.no_memory(),
+            Err(SpaceError::Unmapped) => assert!(!mapped, "{advice:?} finds a hole in {range:x?}"),
+            got => {
                 assert_eq!(got, Ok(()), "{advice:?}");
                 assert!(mapped, "{advice:?} was followed in a hole of {range:x?}");
                 if advice == Advice::DontNeed {
-                    side.pages.each(range, |cell| cell.bytes = Contents::default());
+                    self.sides[n].pages.each(range, Cell::forget);
                 }
             }
         }
+    }
+
+    /// Pages of a range were populated, up to the end or to one that gave an error.
+    fn populated(&mut self, n: usize, range: Range<u64>, write: bool, got: Result<(), SpaceError>) {
+        let access = if write { Access::Write } else { Access::Read };
+        for page in range.clone() {
+            let known = self.found(self.sides[n].pages.get(page), access);
+            let known = known.unwrap_or_else(|e| panic!("populated page {page:#x}, wanted {e:?}"));
+            self.becomes(n, page, known);
+        }
+        let error = match got {
+            Ok(()) => return,
+            Err(SpaceError::Unmapped) => FaultError::Unmapped,
+            Err(SpaceError::Rights) => FaultError::Rights,
+            Err(SpaceError::Beyond) => FaultError::Beyond,
+            Err(SpaceError::NoMemory) => FaultError::NoMemory,
+            Err(error) => panic!("populate gave {error:?}"),
+        };
+        self.refused(self.sides[n].pages.get(range.end), access, error, "by populate");
     }
 
     pub(super) fn remap(
@@ -180,7 +217,7 @@ impl<C: Codec> Play<'_, C> {
         let model = &self.sides[n].pages;
         let last = model.get(old.end - 1).expect("it is mapped");
         let overlap = target < old.end && old.start < new.end;
-        let in_hole = |range: std::ops::Range<u64>| model.count(range) == 0;
+        let in_hole = |range: Range<u64>| model.count(range) == 0;
         let no_target = self.bad_target(Va(target << 12), new_pages << 12);
         match got {
             Err(SpaceError::LeafSize) => {
@@ -225,7 +262,11 @@ impl<C: Codec> Play<'_, C> {
                 let cells: Vec<Option<Cell>> =
                     old.clone().take(new_pages as usize).map(|p| model.get(p)).collect();
                 self.sides[n].pages.fill(old.clone(), None);
-                self.sides[n].pages.fill(new.clone(), Some(Cell::zero(last.rights, last.exactly)));
+                self.sides[n].pages.fill(new.clone(), None);
+                let grown = (new.start + pages).min(new.end)..new.end;
+                if !grown.is_empty() {
+                    self.sides[n].pages.lay(grown, last.ahead(1));
+                }
                 for (page, cell) in new.clone().zip(cells) {
                     self.sides[n].pages.set(page, cell);
                 }

@@ -4,12 +4,12 @@ use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::{NoMemory, PoisonError};
 use vellum::machine::{Machine, Use};
-use vellum::space::Space;
+use vellum::space::{Page, Space};
 use vellum::unstable::AllocRequest;
 
 use super::{Play, Side};
 use crate::command::{CPUS, PageSpot, SIDES};
-use crate::model::Pages;
+use crate::model::{Page as Behind, Pages};
 
 /// Blocks of frames held at once, at most.
 const BLOCKS: usize = 8;
@@ -23,14 +23,22 @@ impl<C: Codec> Play<'_, C> {
     /// A page keeps what it holds; that it does the next looks tell.
     pub(super) fn poison(&mut self, n: usize, spot: PageSpot) {
         let page = self.near(n, spot, true);
-        let there = self.sides[n].pages.get(page).is_some();
+        let cell = self.sides[n].pages.get(page);
+        let there = cell.is_some();
+        let of_object = cell.is_some_and(|cell| matches!(cell.page, Behind::Object(..)));
+        let seen = self.vm.query(&self.sides[n].space, Va(page << 12));
+        let present = matches!(seen, Page::Mapped { .. });
         match self.vm.poison(&self.sides[n].space, Va(page << 12)) {
+            Err(error) if of_object && !present => assert_eq!(error, PoisonError::NotMapped),
+            Ok(()) if of_object => {
+                assert!(present, "a frame behind page {page:#x}, where there is none, was poisoned")
+            }
             Ok(()) => assert!(
                 there,
                 "a frame behind page {page:#x}, where nothing is mapped, was poisoned"
             ),
             Err(PoisonError::NoMemory) => self.no_memory(),
-            Err(_) => {}
+            Err(error) => assert!(!of_object, "poison of an object's page gave {error:?}"),
         }
     }
 

@@ -54,7 +54,7 @@ impl<C: Codec> Small<C> {
     fn check_break(&self, old: u64, new: u64) {
         let frame = |raw| match C::decode(raw, Level::TWO) {
             Entry::Table(p) | Entry::ZeroTable(p) => Some((p, true)),
-            Entry::Leaf(p, _) => Some((p, false)),
+            Entry::Leaf(p, _) | Entry::Shared(p, _) => Some((p, false)),
             _ => None,
         };
         if self.plan.rules.break_before_make
@@ -77,7 +77,7 @@ impl<C: Codec> Small<C> {
             let legal = match to {
                 Use::Free => !free && !poisoned,
                 Use::Pending => !free && !pending && !poisoned,
-                Use::Poisoned => was == Use::Data as u8,
+                Use::Poisoned => was == Use::Data as u8 || was == Use::Object as u8,
                 _ => free,
             };
             assert!(

@@ -82,7 +82,8 @@ impl<C: Codec> Small<C> {
         note(Touch::page(pfn.0, access == Access::Write));
         tale::tell(self.cpu.get(), || format!("{access:?} {:x} in {:x}", va.0, pfn.0));
         let is = self.uses[self.index(pfn)].get();
-        let legal = is == Use::Data as u8 || is == Use::Zero as u8 && access != Access::Write;
+        let data = is == Use::Data as u8 || is == Use::Object as u8;
+        let legal = data || is == Use::Zero as u8 && access != Access::Write;
         assert!(
             legal,
             "CPU {}: {access:?} at {va:?} reached {pfn:?}, of use {is}, by {found:?}",

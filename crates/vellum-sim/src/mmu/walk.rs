@@ -168,7 +168,7 @@ impl<F: Format> SimState<F> {
         let pfn = (frame + (va & (bytes - 1))) >> 12;
         let used =
             if pfn < self.ram.frames() { self.oracle.uses[pfn as usize] } else { Use::Free as u8 };
-        if used != Use::Data as u8 && used != Use::Zero as u8 {
+        if !crate::oracle::frames::is_data(used) && used != Use::Zero as u8 {
             let used = crate::oracle::frames::use_of(used);
             self.fail(
                 c,

@@ -13,6 +13,11 @@ use super::stop::Note;
 use crate::format::Format;
 use crate::machine::SimState;
 
+/// Whether that is the number of a use of which programs may write.
+pub(crate) fn is_data(n: u8) -> bool {
+    n == Use::Data as u8 || n == Use::Object as u8
+}
+
 /// `Use` from its number.
 pub(crate) fn use_of(n: u8) -> Use {
     [
@@ -24,6 +29,7 @@ pub(crate) fn use_of(n: u8) -> Use {
         Use::Zero,
         Use::ZeroTable,
         Use::Poisoned,
+        Use::Object,
     ][n as usize]
 }
 
@@ -46,10 +52,10 @@ impl<F: Format> SimState<F> {
             let legal = match to {
                 Use::Free => !matches!(from, Use::Free | Use::Poisoned),
                 Use::Pending => matches!(from, Use::Data | Use::Table | Use::Slab),
-                Use::Table | Use::Slab | Use::Data | Use::Zero | Use::ZeroTable => {
+                Use::Table | Use::Slab | Use::Data | Use::Object | Use::Zero | Use::ZeroTable => {
                     from == Use::Free
                 }
-                Use::Poisoned => from == Use::Data,
+                Use::Poisoned => matches!(from, Use::Data | Use::Object),
             };
             if !legal {
                 let why = if from == to { "twice" } else { "out of turn" };

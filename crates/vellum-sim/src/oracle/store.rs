@@ -196,7 +196,7 @@ impl<F: Format> SimState<F> {
                         "the shared zero frame is mapped and is not known to be zero".into(),
                     );
                 }
-            } else if used != Use::Data as u8 {
+            } else if !super::frames::is_data(used) {
                 let used = super::frames::use_of(used);
                 return self.fail(
                     c,
@@ -237,9 +237,13 @@ impl<F: Format> SimState<F> {
     }
 
     /// Stops the run if a frame that is mapped more than once can be written through one of its
-    /// mappings.
+    /// mappings, unless an object has it.
     fn writable(&mut self, c: usize, frame: u64, level: u8, va: u64) {
         for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
+            // The pages of an object are for all that map it.
+            if self.oracle.uses[pfn as usize] == Use::Object as u8 {
+                continue;
+            }
             let shared = |n: &FrameNote| n.maps > 1 && n.writers > 0;
             if shared(&self.oracle.frames[pfn as usize]) {
                 self.forget_unreachable(c); // What a dying tree still maps is no mapping any more.

@@ -24,6 +24,8 @@ const PXN: u64 = 1 << 53;
 const UXN: u64 = 1 << 54;
 /// One of the bits the processor leaves to software in table descriptors.
 const ZEROS: u64 = 1 << 55;
+/// One of those in leaves.
+const OBJECT: u64 = 1 << 56;
 const TABLE_NO_EXEC: u64 = 3 << 59;
 const TABLE_READ_ONLY: u64 = 1 << 62;
 const ADDR: u64 = ((1 << 48) - 1) & !0xfff;
@@ -37,6 +39,7 @@ const EXCHANGE: u64 = 6 << 1;
 const NOTHING: u64 = 7 << 1;
 const EXCHANGE_NOTHING: u64 = 8 << 1;
 const MIGRATE: u64 = 9 << 1;
+const SHARED: u64 = 10 << 1;
 
 /// The aarch64 format.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,22 @@ pub struct Aarch64;
 #[inline]
 const fn is_table(raw: u64, level: Level) -> bool {
     level.0 > 1 && raw & TABLE != 0
+}
+
+/// A leaf.
+#[inline(always)]
+fn leaf(p: Pfn, f: Flags, level: Level) -> u64 {
+    VALID
+        | USER
+        | SHAREABLE
+        | NOT_GLOBAL
+        | PXN
+        | if level == Level::ONE { TABLE } else { 0 }
+        | if f.write { DBM } else { 0 }
+        | if f.write && f.dirty { 0 } else { READ_ONLY }
+        | if f.accessed { ACCESS_FLAG } else { 0 }
+        | if f.exec { 0 } else { UXN }
+        | p.addr()
 }
 
 impl Codec for Aarch64 {
@@ -61,21 +80,11 @@ impl Codec for Aarch64 {
             Entry::ZeroTable(p) => {
                 VALID | TABLE | ZEROS | TABLE_NO_EXEC | TABLE_READ_ONLY | p.addr()
             }
-            Entry::Leaf(p, f) => {
-                VALID
-                    | USER
-                    | SHAREABLE
-                    | NOT_GLOBAL
-                    | PXN
-                    | if level == Level::ONE { TABLE } else { 0 }
-                    | if f.write { DBM } else { 0 }
-                    | if f.write && f.dirty { 0 } else { READ_ONLY }
-                    | if f.accessed { ACCESS_FLAG } else { 0 }
-                    | if f.exec { 0 } else { UXN }
-                    | p.addr()
-            }
+            Entry::Leaf(p, f) => leaf(p, f, level),
+            Entry::Shared(p, f) => leaf(p, f, level) | OBJECT,
             Entry::Inaccessible(p) => INACCESSIBLE | p.addr(),
             Entry::Busy(Busy::Page(p)) => PAGE | p.addr(),
+            Entry::Busy(Busy::Shared(p)) => SHARED | p.addr(),
             Entry::Busy(Busy::Nothing) => NOTHING,
             Entry::Busy(Busy::Exchange(p)) => EXCHANGE | p.addr(),
             Entry::Busy(Busy::ExchangeNothing) => EXCHANGE_NOTHING,
@@ -94,20 +103,22 @@ impl Codec for Aarch64 {
             if level > Level::ONE && raw & TABLE != 0 {
                 return Entry::ZeroTable(pfn);
             }
-            return Entry::Leaf(
-                pfn,
-                Flags {
-                    write: raw & DBM != 0,
-                    exec: raw & UXN == 0,
-                    accessed: raw & ACCESS_FLAG != 0,
-                    dirty: raw & DBM != 0 && raw & READ_ONLY == 0,
-                },
-            );
+            let flags = Flags {
+                write: raw & DBM != 0,
+                exec: raw & UXN == 0,
+                accessed: raw & ACCESS_FLAG != 0,
+                dirty: raw & DBM != 0 && raw & READ_ONLY == 0,
+            };
+            return match raw & OBJECT {
+                0 => Entry::Leaf(pfn, flags),
+                _ => Entry::Shared(pfn, flags),
+            };
         }
         match raw & KIND {
             RESERVED => Entry::Reserved,
             INACCESSIBLE => Entry::Inaccessible(pfn),
             PAGE => Entry::Busy(Busy::Page(pfn)),
+            SHARED => Entry::Busy(Busy::Shared(pfn)),
             NOTHING => Entry::Busy(Busy::Nothing),
             EXCHANGE => Entry::Busy(Busy::Exchange(pfn)),
             EXCHANGE_NOTHING => Entry::Busy(Busy::ExchangeNothing),

@@ -6,8 +6,8 @@
 //! software kinds their room. A [`Codec`] writes these meanings in the format of one MMU; `x86_64`
 //! and `aarch64` are the two.
 //!
-//! Leaves carry no software bits: whether a read-only leaf is copy-on-write follows from its region
-//! and its frame.
+//! Leaves carry one software bit, which tells `Shared` from `Leaf`. Whether a read-only leaf is
+//! copy-on-write follows from its region and its frame.
 
 pub mod aarch64;
 pub mod x86_64;
@@ -64,6 +64,8 @@ pub enum Entry {
     ZeroTable(Pfn),
     /// A mapped block; its size is the level's.
     Leaf(Pfn, Flags),
+    /// The same of a page that an object has and the region shares. Only at level 1.
+    Shared(Pfn, Flags),
     /// A resident frame nobody may access through this entry (`PROT_NONE`).
     Inaccessible(Pfn),
     /// Absent while a CPU works on what is mapped here. Whoever else meets it waits.
@@ -72,12 +74,36 @@ pub enum Entry {
     Detached(Pfn),
 }
 
+impl Entry {
+    /// A leaf with other flags; anything else as it is.
+    #[inline(always)]
+    #[must_use]
+    pub fn with_flags(self, flags: Flags) -> Entry {
+        match self {
+            Entry::Leaf(pfn, _) => Entry::Leaf(pfn, flags),
+            Entry::Shared(pfn, _) => Entry::Shared(pfn, flags),
+            entry => entry,
+        }
+    }
+
+    /// A leaf's flags.
+    #[inline(always)]
+    pub fn flags(self) -> Option<Flags> {
+        match self {
+            Entry::Leaf(_, flags) | Entry::Shared(_, flags) => Some(flags),
+            _ => None,
+        }
+    }
+}
+
 /// Who made an entry busy, and the frame it keeps mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Busy {
     /// A verb takes the page out, or moves it. Only the holder of the space's mmap lock writes and
     /// ends it, so whoever holds that lock knows it for its own.
     Page(Pfn),
+    /// The same of an entry that was `Entry::Shared`.
+    Shared(Pfn),
     /// The same where no frame is kept: of zeros, and where an entry was reserved.
     Nothing,
     /// A CPU exchanges the entry and comes back to it; the node's transit count is up meanwhile.
@@ -93,7 +119,7 @@ impl Busy {
     /// Whether a CPU comes back to the entry, for which the holder of the mmap lock waits.
     #[inline]
     pub fn is_transit(self) -> bool {
-        !matches!(self, Busy::Page(_) | Busy::Nothing)
+        !matches!(self, Busy::Page(_) | Busy::Shared(_) | Busy::Nothing)
     }
 }
 
@@ -104,8 +130,8 @@ pub const NOTE_SHIFT: u32 = 52;
 /// The format of one MMU.
 ///
 /// Rules, tested for every format: `decode(encode(e), level) == e` for every entry that is legal at
-/// the level; `Empty` is 0; an entry is present to hardware exactly when it is `Table`, `ZeroTable`
-/// or `Leaf`.
+/// the level; `Empty` is 0; an entry is present to hardware exactly when it is `Table`,
+/// `ZeroTable`, `Leaf` or `Shared`.
 pub trait Codec: Copy + 'static {
     /// Writes a meaning down. `level` is that of the node the entry stands in.
     fn encode(entry: Entry, level: Level) -> u64;

@@ -1,8 +1,9 @@
 //! x86_64 entries (Intel SDM volume 3, chapter 4; AMD APM volume 2, chapter 5), 4 and 5 levels.
 //!
 //! Bits of a present entry: 0 present, 1 writable, 2 user, 5 accessed, 6 dirty, 7 page size (levels
-//! 2 and 3), 9 shared zeros (ours, in entries that name tables), 12..=51 frame address (bit 12 of a
-//! large leaf is PAT, kept 0), 63 no-execute. Tables give every right; leaves decide.
+//! 2 and 3), 9 shared zeros (ours, in entries that name tables), 10 page of an object (ours, in
+//! leaves), 12..=51 frame address (bit 12 of a large leaf is PAT, kept 0), 63 no-execute. Tables
+//! give every right; leaves decide.
 //!
 //! Absent entries: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Frame payloads are
 //! kept with their address bits *inverted*: the processor may speculate past the present bit
@@ -19,6 +20,8 @@ const DIRTY: u64 = 1 << 6;
 const SIZE: u64 = 1 << 7;
 /// One of the bits the processor ignores in entries that name tables.
 const ZEROS: u64 = 1 << 9;
+/// One of the bits the processor ignores in leaves.
+const OBJECT: u64 = 1 << 10;
 const NO_EXEC: u64 = 1 << 63;
 const ADDR: u64 = ((1 << 52) - 1) & !0xfff;
 
@@ -31,6 +34,7 @@ const EXCHANGE: u64 = 6 << 1;
 const NOTHING: u64 = 7 << 1;
 const EXCHANGE_NOTHING: u64 = 8 << 1;
 const MIGRATE: u64 = 9 << 1;
+const SHARED: u64 = 10 << 1;
 
 /// The x86_64 format.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,19 @@ pub struct X86_64;
 #[inline]
 const fn inverted(pfn: Pfn) -> u64 {
     !pfn.addr() & ADDR
+}
+
+/// A leaf.
+#[inline(always)]
+fn leaf(p: Pfn, f: Flags, level: Level) -> u64 {
+    PRESENT
+        | USER
+        | if f.write { WRITE } else { 0 }
+        | if f.accessed { ACCESSED } else { 0 }
+        | if f.dirty { DIRTY } else { 0 }
+        | if f.exec { 0 } else { NO_EXEC }
+        | if level > Level::ONE { SIZE } else { 0 }
+        | p.addr()
 }
 
 impl Codec for X86_64 {
@@ -52,18 +69,11 @@ impl Codec for X86_64 {
             Entry::Table(p) => PRESENT | WRITE | USER | ACCESSED | p.addr(),
             // Gives no right but to read, whatever the entries below say.
             Entry::ZeroTable(p) => PRESENT | USER | ACCESSED | ZEROS | NO_EXEC | p.addr(),
-            Entry::Leaf(p, f) => {
-                PRESENT
-                    | USER
-                    | if f.write { WRITE } else { 0 }
-                    | if f.accessed { ACCESSED } else { 0 }
-                    | if f.dirty { DIRTY } else { 0 }
-                    | if f.exec { 0 } else { NO_EXEC }
-                    | if level > Level::ONE { SIZE } else { 0 }
-                    | p.addr()
-            }
+            Entry::Leaf(p, f) => leaf(p, f, level),
+            Entry::Shared(p, f) => leaf(p, f, level) | OBJECT,
             Entry::Inaccessible(p) => INACCESSIBLE | inverted(p),
             Entry::Busy(Busy::Page(p)) => PAGE | inverted(p),
+            Entry::Busy(Busy::Shared(p)) => SHARED | inverted(p),
             Entry::Busy(Busy::Nothing) => NOTHING,
             Entry::Busy(Busy::Exchange(p)) => EXCHANGE | inverted(p),
             Entry::Busy(Busy::ExchangeNothing) => EXCHANGE_NOTHING,
@@ -83,21 +93,23 @@ impl Codec for X86_64 {
             if level > Level::ONE && raw & SIZE == 0 {
                 return Entry::ZeroTable(pfn);
             }
-            return Entry::Leaf(
-                pfn,
-                Flags {
-                    write: raw & WRITE != 0,
-                    exec: raw & NO_EXEC == 0,
-                    accessed: raw & ACCESSED != 0,
-                    dirty: raw & DIRTY != 0,
-                },
-            );
+            let flags = Flags {
+                write: raw & WRITE != 0,
+                exec: raw & NO_EXEC == 0,
+                accessed: raw & ACCESSED != 0,
+                dirty: raw & DIRTY != 0,
+            };
+            return match raw & OBJECT {
+                0 => Entry::Leaf(pfn, flags),
+                _ => Entry::Shared(pfn, flags),
+            };
         }
         let pfn = Pfn((!raw & ADDR) >> 12);
         match raw & KIND {
             RESERVED => Entry::Reserved,
             INACCESSIBLE => Entry::Inaccessible(pfn),
             PAGE => Entry::Busy(Busy::Page(pfn)),
+            SHARED => Entry::Busy(Busy::Shared(pfn)),
             NOTHING => Entry::Busy(Busy::Nothing),
             EXCHANGE => Entry::Busy(Busy::Exchange(pfn)),
             EXCHANGE_NOTHING => Entry::Busy(Busy::ExchangeNothing),

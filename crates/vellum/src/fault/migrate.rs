@@ -13,8 +13,8 @@
 //! perhaps not before the locks held here are given back: so nobody is waited for in between.
 //!
 //! The family's lock keeps its spaces there; `exit` leaves the family before it takes a space
-//! apart. Of other spaces no mmap lock is held: here an entry is changed as a fault changes it, by
-//! `same_region` under the node's lock, which says no while the space stops its faults.
+//! apart. Of other spaces no mmap lock is held. An entry needs no look at its region: what it gives
+//! stays as it is, and a verb that changes it waits for what is in transit.
 
 use crate::addr::{Level, Order, Pfn, Va};
 use crate::entry::{Busy, Codec, Entry, Flags, NOTE_SHIFT};
@@ -179,7 +179,7 @@ impl<'v, M: Machine> Migrate<'v, M> {
             Entry::Leaf(_, flags) => busy | (LEAF | flags.bits()) << NOTE_SHIFT,
             _ => busy,
         };
-        let made = self.make_busy(spot.at, || self.same_region(&seen), note);
+        let made = self.make_busy(spot.at, || true, note);
         let Some((_, transit)) = made else { return Found::Others };
         transit.leave();
         let mut receipt = Receipt::new();
@@ -191,7 +191,7 @@ impl<'v, M: Machine> Migrate<'v, M> {
     fn put_all(self, mappings: &Mappings<'_, M>, old: Pfn, new: Pfn) {
         mappings.for_each_mapping(|space, va| {
             let _epoch = self.epochs.enter(&self.machine);
-            if let Some(at) = self.taken_at(space, va, old) {
+            if let Some(at) = self.exchanged_at(space, va, old) {
                 let note = at.raw >> NOTE_SHIFT;
                 let entry = match note & LEAF {
                     0 => Entry::Inaccessible(new),
@@ -202,17 +202,20 @@ impl<'v, M: Machine> Migrate<'v, M> {
             true
         });
     }
+}
 
-    /// The entry at an address that [`take`](Self::take) made busy. Its table may have been
-    /// detached meanwhile; that it dies the entry itself delays. Inside an epoch.
-    fn taken_at(self, space: &SpaceRecord, va: Va, pfn: Pfn) -> Option<Place<'v>> {
-        let mut at = self.0.root(space);
+impl<M: Machine> Faults<M> {
+    /// The entry at an address that a CPU made busy which exchanges every mapping of a frame, or
+    /// takes all of them out. Its table may have been detached meanwhile; that it dies the entry
+    /// itself delays. Inside an epoch.
+    pub(super) fn exchanged_at(&self, space: &SpaceRecord, va: Va, pfn: Pfn) -> Option<Place<'_>> {
+        let mut at = self.root(space);
         loop {
             let slot = at.level.slot(va);
             let raw = self.machine.entry(at.node.pfn, slot);
             match M::Codec::decode(raw, at.level) {
                 Entry::Table(child) | Entry::Detached(child) => {
-                    at = at.below(slot, self.0.node(child));
+                    at = at.below(slot, self.node(child));
                 }
                 entry if entry == Entry::Busy(Busy::Migrate(pfn)) => {
                     return Some(at.place(slot, raw));

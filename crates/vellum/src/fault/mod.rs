@@ -22,6 +22,7 @@
 mod cow;
 mod exchange;
 mod migrate;
+pub(crate) mod object;
 mod patience;
 mod plant;
 pub(crate) mod populate;
@@ -33,7 +34,7 @@ mod zero_table;
 
 use crate::addr::Va;
 use crate::machine::Machine;
-use crate::object::Objects;
+use crate::object::ObjectLayer;
 use crate::platform::above;
 use crate::space::{Access, Fault};
 
@@ -45,13 +46,13 @@ pub(crate) use zero_table::ZeroTable;
 
 /// The layer that faults and the verbs share: what is at an address, is it still so, exchange it.
 pub(crate) struct Faults<M: Machine> {
-    objects: Objects<M>,
+    objects: ObjectLayer<M>,
 }
 
-above!(Faults, objects: Objects);
+above!(Faults, objects: ObjectLayer);
 
 impl<M: Machine> Faults<M> {
-    pub fn new(objects: Objects<M>) -> Faults<M> {
+    pub fn new(objects: ObjectLayer<M>) -> Faults<M> {
         Faults { objects }
     }
 }
@@ -66,6 +67,8 @@ pub(crate) enum Step {
     /// A verb is about to change this entry, which its region no longer describes. As `Wait`, but
     /// it counts: the next verb may do so again.
     Behind,
+    /// Somebody has the page of an object frozen, perhaps a task of this CPU: as `Wait`.
+    Frozen,
     /// No huge block was to be had: look again, for a base page.
     Smaller,
     /// A private table of zeros is to be replaced by a huge page, which takes the mmap lock.

@@ -4,10 +4,9 @@
 //! where no verb edits anything. A refusal is final where it is found under that lock, or for
 //! memory when others have none in hand (`memory/retry.rs`).
 
-use crate::addr::Va;
 use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
-use crate::fault::{FaultRequest, Faults};
+use crate::fault::{FaultOrigin, FaultRequest, Faults};
 use crate::machine::Machine;
 use crate::memory::retry::Refusal;
 use crate::space::{Access, SpaceRecord};
@@ -56,7 +55,7 @@ impl<M: Machine> Faults<M> {
             FaultError::NoMemory | FaultError::Stopped => Err(error),
             // It was made under the mmap lock.
             _ if restarts >= PATIENCE => Err(error),
-            _ => self.with_mmap_lock(space, || self.refusal(space, ask.va, ask.access)),
+            _ => self.with_mmap_lock(space, || self.refusal(space, ask)),
         }
     }
 
@@ -69,16 +68,27 @@ impl<M: Machine> Faults<M> {
     pub(crate) fn refusal(
         &self,
         space: &SpaceRecord,
-        va: Va,
-        access: Access,
+        FaultRequest { va, access, origin }: FaultRequest,
     ) -> Result<(), FaultError> {
         let spot = self.descend(space, va);
         match (M::Codec::decode(spot.raw, spot.level), spot.region) {
             (Entry::Empty, _) | (_, None) => Err(FaultError::Unmapped),
-            (_, Some(handle)) if !self.region(handle).packed().allows(access) => {
-                Err(FaultError::Rights)
+            (entry, Some(handle)) => {
+                let region = self.region(handle);
+                // Who writes to an object whatever the region says needs the right all the same.
+                let owns = origin == FaultOrigin::Owner && region.packed().has_object();
+                let access = if owns { Access::Write } else { access };
+                let index = va.page().wrapping_add(region.shift());
+                let is_beyond = |object| index >= self.object(object).pages();
+                if !region.packed().allows(access) {
+                    Err(FaultError::Rights)
+                } else if entry == Entry::Reserved && self.object_of(region).is_some_and(is_beyond)
+                {
+                    Err(FaultError::Beyond)
+                } else {
+                    Ok(())
+                }
             }
-            _ => Ok(()),
         }
     }
 

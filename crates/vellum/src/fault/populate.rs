@@ -55,7 +55,7 @@ impl<'v, M: Machine> Populate<'v, M> {
                 let _epoch = self.epochs.enter(&self.machine);
                 let spot = self.descend(space, va);
                 let there = match M::Codec::decode(spot.raw, spot.level) {
-                    Entry::Leaf(_, flags) => !write || flags.write,
+                    Entry::Leaf(_, flags) | Entry::Shared(_, flags) => !write || flags.write,
                     Entry::ZeroTable(_) => !write,
                     _ => false,
                 };
@@ -81,6 +81,7 @@ impl<'v, M: Machine> Populate<'v, M> {
                 FaultError::Unmapped => SpaceError::Unmapped,
                 FaultError::Rights => SpaceError::Rights,
                 FaultError::NoMemory => SpaceError::NoMemory,
+                FaultError::Beyond => SpaceError::Beyond,
                 FaultError::Stopped => SpaceError::Stopped,
             })?;
             va = Va(va.0 + pages * PAGE_SIZE as u64);
@@ -168,7 +169,7 @@ impl<'v, M: Machine> Populate<'v, M> {
         if spot.level != Level::ONE || spot.raw != reserved || zeros {
             return None;
         }
-        if !seen.attrs.allows(access) {
+        if !seen.attrs.allows(access) || seen.attrs.has_object() {
             return None;
         }
         let most = (ENTRIES - spot.slot)

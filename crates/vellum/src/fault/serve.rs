@@ -4,6 +4,7 @@ use crate::addr::{Level, Order, Va};
 use crate::config::NumaPolicy;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
+use crate::fault::object::ObjectFault;
 use crate::fault::patience::PATIENCE;
 use crate::fault::reserved::Reserved;
 use crate::fault::zero_page::ZeroPage;
@@ -12,7 +13,6 @@ use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use, Verb};
 use crate::memory::retry::Refusal;
 use crate::pagetable::cursor::Place;
-use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::space::{Access, Edits, Fault, Space, SpaceRecord};
 use crate::stats::Counter;
@@ -86,6 +86,10 @@ impl<M: Machine> Serve<'_, M> {
                     self.wait_while_stopped(space);
                 }
                 Ok(Step::Wait) => self.machine.relax(),
+                Ok(Step::Frozen) => {
+                    self.machine.relax();
+                    self.let_others_run();
+                }
                 Ok(Step::Behind) => {
                     behind += 1;
                     self.machine.relax();
@@ -137,7 +141,7 @@ impl<M: Machine> Serve<'_, M> {
             let region = self.region(handle);
             let attrs = region.packed();
             if attrs.allows(ask.access)
-                && attrs.numa().is_none()
+                && attrs.is_private_anywhere()
                 && self.config.numa == NumaPolicy::Local
             {
                 let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(handle) };
@@ -181,12 +185,14 @@ impl<M: Machine> Serve<'_, M> {
         if matches!(entry, Entry::Reserved)
             && spot.level == Level::ONE
             && self.serves_zeros(space, ask)
+            && !attrs.has_object()
         {
             let seen = Seen { space, va, edits, spot, region, attrs };
             return Ok(ZeroPage(self.0).map_zeros(&seen));
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
+            Entry::Reserved if attrs.has_object() => ObjectFault(self.0).serve(&seen, ask, epoch),
             Entry::Reserved
                 if access != Access::Write
                     && ask.origin != FaultOrigin::Owner
@@ -206,12 +212,7 @@ impl<M: Machine> Serve<'_, M> {
                 }
             },
             Entry::Leaf(pfn, flags) => {
-                let gives = match access {
-                    Access::Read => true,
-                    Access::Write => flags.write,
-                    Access::Exec => flags.exec,
-                };
-                if gives {
+                if gives(flags, access) {
                     Ok(self.touch_leaf(&seen, access, flags))
                 } else if access == Access::Write {
                     Unshare(self.0).unshare(&seen, epoch, huge, (pfn, flags))
@@ -227,8 +228,18 @@ impl<M: Machine> Serve<'_, M> {
                 Access::Write => ZeroTable(self.0).write_zero_table(&seen, epoch, huge),
                 Access::Exec => Ok(Step::Behind),
             },
-            // As above: the page is about to be a leaf again.
-            _ => Ok(Step::Behind),
+            _ => Ok(self.serve_other(&seen, access, entry)),
+        }
+    }
+
+    /// Entries that faults seldom meet.
+    #[cold]
+    #[inline(never)]
+    fn serve_other(self, seen: &Seen<'_>, access: Access, entry: Entry) -> Step {
+        match entry {
+            Entry::Shared(_, flags) if gives(flags, access) => self.touch_leaf(seen, access, flags),
+            // `protect` is on its way here, or the page is about to be a leaf again.
+            _ => Step::Behind,
         }
     }
 
@@ -283,14 +294,23 @@ impl<M: Machine> Serve<'_, M> {
             if !self.still(seen) {
                 return Step::Again;
             }
-            if let Some(pfn) = frame_of(M::Codec::decode(spot.raw, spot.level)) {
-                self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, marked));
-            }
+            let entry = M::Codec::decode(spot.raw, spot.level).with_flags(marked);
+            self.store(spot.node.pfn, spot.slot, spot.level, entry);
         }
         if !self.rules.fault_invalidates {
             self.flush_here(seen.space, seen.va);
         }
         self.count_here(Counter::FaultsSpurious, 1);
         Step::Done(Fault::Spurious)
+    }
+}
+
+/// Whether a leaf gives an access.
+#[inline(always)]
+fn gives(flags: Flags, access: Access) -> bool {
+    match access {
+        Access::Read => true,
+        Access::Write => flags.write,
+        Access::Exec => flags.exec,
     }
 }

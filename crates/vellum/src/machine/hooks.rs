@@ -104,10 +104,12 @@ pub enum Use {
     ZeroTable,
     /// Suspected bad and taken out of use, by `Vm::poison`: nobody's, and never free again.
     Poisoned,
+    /// Data of an object, which spaces may share and all write.
+    Object,
 }
 
 /// Number of [`Use`] kinds.
-pub const USES: usize = Use::Poisoned as usize + 1;
+pub const USES: usize = Use::Object as usize + 1;
 
 /// The verbs, for machines that account by verb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,4 +137,6 @@ pub enum Verb {
     Forbid,
     /// `Vm::poison`
     Poison,
+    /// A verb of [`Objects`](crate::vm::Objects)
+    Object,
 }

@@ -2,12 +2,18 @@
 //! cursor under the trie's guard.
 
 mod cursor;
-mod objects;
+mod layer;
+mod manage;
+mod page;
+mod record;
 mod trie;
 mod tries;
 
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
-pub(crate) use objects::Objects;
+pub(crate) use layer::ObjectLayer;
+pub(crate) use page::{ObjectPage, Present};
+pub(crate) use record::{MOST_BYTES, ObjectRecord};
+pub use record::{Object, ObjectPart};
 pub use trie::{
     INDEX_END, InsertError, NodeReserve, PageMark, Shape, Trie, TrieEntry, TriePlace, TrieReader,
 };

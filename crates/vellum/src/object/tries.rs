@@ -1,7 +1,7 @@
 //! What a `Vm` does with its tries.
 
 use super::cursor::TrieGuard;
-use super::objects::Objects;
+use super::layer::ObjectLayer;
 use super::trie::edit::{Edit, Spot};
 use super::trie::supply::Supply;
 use super::trie::word::{TrieEntry, Word};
@@ -11,7 +11,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Object, Token};
 
 /// The tries of a `Vm`.
-pub struct Tries<'v, M: Machine>(&'v Objects<M>);
+pub struct Tries<'v, M: Machine>(&'v ObjectLayer<M>);
 
 impl<M: Machine> Clone for Tries<'_, M> {
     fn clone(&self) -> Self {
@@ -22,7 +22,7 @@ impl<M: Machine> Clone for Tries<'_, M> {
 impl<M: Machine> Copy for Tries<'_, M> {}
 
 impl<'v, M: Machine> Tries<'v, M> {
-    pub(crate) fn new(objects: &'v Objects<M>) -> Self {
+    pub(crate) fn new(objects: &'v ObjectLayer<M>) -> Self {
         Tries(objects)
     }
 
@@ -75,8 +75,13 @@ impl<'v, M: Machine> Tries<'v, M> {
     ///
     /// # Panics
     /// If the trie is another `Vm`'s.
-    pub fn destroy(self, trie: Trie, mut each: impl FnMut(u64, TrieEntry)) {
-        let edit = Edit { objects: self.0, trie: self.own(&trie) };
+    pub fn destroy(self, trie: Trie, each: impl FnMut(u64, TrieEntry)) {
+        self.clear(&trie, each);
+    }
+
+    /// The same of a trie that nobody else uses any more.
+    pub(super) fn clear(self, trie: &Trie, mut each: impl FnMut(u64, TrieEntry)) {
+        let edit = Edit { objects: self.0, trie: self.own(trie) };
         let mut token = Token::top();
         let root = edit.load(Spot::ROOT);
         let mut tell = |index: u64, word: Word| each(index, word.entry());

@@ -51,6 +51,7 @@ impl<M: Machine> Collapse<'_, M> {
             || state.count() != ENTRIES as u64
             || state.resident() == 0
             || attrs.rights.is_none()
+            || region.packed().has_object()
             || attrs.thp == Some(HugeAdvice::NoHuge)
             || attrs.leaf == LeafSize::Exactly(Order::BASE)
         {

@@ -135,7 +135,9 @@ impl<M: Machine> CopyBytes<'_, M> {
             m.read_bytes(pfn, va.offset(), bytes);
             return true;
         }
-        let (Entry::Leaf(first, flags), Some(order)) = (entry, spot.level.leaf_order()) else {
+        let (Entry::Leaf(first, flags) | Entry::Shared(first, flags), Some(order)) =
+            (entry, spot.level.leaf_order())
+        else {
             return false;
         };
         if spot.node.state().dead() || access == Access::Write && !flags.write {
@@ -150,10 +152,10 @@ impl<M: Machine> CopyBytes<'_, M> {
             Direction::In(bytes) => {
                 m.write_bytes(pfn, va.offset(), bytes);
                 // The page is as dirty as if the program had written it.
-                self.exchange(spot.at, |entry| match entry {
-                    Entry::Leaf(pfn, flags) if !flags.dirty => {
+                self.exchange(spot.at, |entry| match entry.flags() {
+                    Some(flags) if !flags.dirty => {
                         let flags = Flags { accessed: true, dirty: true, ..flags };
-                        Some(M::Codec::encode(Entry::Leaf(pfn, flags), spot.level))
+                        Some(M::Codec::encode(entry.with_flags(flags), spot.level))
                     }
                     _ => None,
                 });

@@ -1,16 +1,18 @@
 //! Promising pages to a range.
 
-use crate::addr::{Level, Order, Va, VaRange};
+use crate::addr::{Level, Order, PAGE_SHIFT, PAGE_SIZE, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
 use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb, Work};
+use crate::object::{INDEX_END, ObjectPart};
 use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Cursor;
 use crate::platform::over;
-use crate::space::{Attrs, LeafSize, Placement, Space, SpaceRecord};
+use crate::rmap::attachment::Attach;
+use crate::space::{Attrs, Backing, LeafSize, Placement, Space, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MmapLock, Token};
 use crate::vma::edit::Edit;
@@ -53,6 +55,58 @@ impl<M: Machine> Map<'_, M> {
                 Ok(range.start())
             })
         })
+    }
+
+    /// `Vm::map_object`.
+    pub fn map_object(
+        self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        attrs: Attrs,
+        part: ObjectPart<'_>,
+    ) -> Result<Va, SpaceError> {
+        self.verb_with_memory(Verb::Map, || {
+            let object = part.object.handle;
+            self.record_of_object(part.object);
+            let (first, pages) = (part.offset >> PAGE_SHIFT, bytes.div_ceil(PAGE_SIZE as u64));
+            if part.offset & (PAGE_SIZE as u64 - 1) != 0
+                || first.checked_add(pages).is_none_or(|end| end > INDEX_END)
+            {
+                return Err(SpaceError::Part);
+            }
+            // An object's pages are of 4 KiB.
+            if !matches!(attrs.leaf, LeafSize::Policy | LeafSize::Exactly(Order::BASE)) {
+                return Err(SpaceError::LeafSize);
+            }
+            let record = self.record_of(space);
+            self.edit(record, |edit| {
+                let range = self.place(record, at, bytes, Order::BASE.bytes())?;
+                let shift = first.wrapping_sub(range.start().page());
+                let region = self.object_region(edit, attrs, object, shift)?;
+                record.note_object();
+                let mapped = self.map_range(edit, range, region, at);
+                self.drop_region(region, edit.deferred);
+                mapped?;
+                Ok(range.start())
+            })
+        })
+    }
+
+    /// A region that maps an object at a shift, with one reference, the caller's.
+    pub(super) fn object_region(
+        self,
+        edit: &mut Edit<'_>,
+        attrs: Attrs,
+        object: SlabRef,
+        shift: u64,
+    ) -> Result<SlabRef, NoMemory> {
+        let attachment = Attach(self.0).attach(edit.space, object, shift, edit.token)?;
+        let backing = Backing { shift, attachment: Some(attachment) };
+        let made = self.make_region(attrs, backing, edit.token);
+        // The region names it, or nobody does.
+        Attach(self.0).unattach(attachment, edit.token);
+        made
     }
 
     /// What start and length of a mapping must be multiples of.
@@ -121,7 +175,7 @@ impl<M: Machine> Map<'_, M> {
     ) -> Result<(SlabRef, bool), NoMemory> {
         match SlabRef::from_raw(space.latest.load(Ordering::Relaxed)) {
             Some(latest) if self.region(latest).is_plain(attrs) => Ok((latest, false)),
-            _ => self.make_region(attrs, 0, token).map(|made| (made, true)),
+            _ => self.make_region(attrs, Backing::PRIVATE, token).map(|made| (made, true)),
         }
     }
 

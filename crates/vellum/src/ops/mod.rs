@@ -6,6 +6,7 @@ pub(crate) mod copy;
 pub(crate) mod forbid_zeros;
 pub(crate) mod inspect;
 pub(crate) mod map;
+pub(crate) mod object;
 pub(crate) mod poison;
 pub(crate) mod protect;
 pub(crate) mod remap;

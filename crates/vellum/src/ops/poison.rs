@@ -7,11 +7,15 @@
 //! form: everybody maps them.
 //!
 //! All memory is taken before the first leaf is split.
+//!
+//! A page of an object leaves every space first (`fault/object.rs`), and the object gets the copy.
 
 use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
+use crate::fault::object::ObjectFault;
 use crate::fault::{Faults, Migrate, Migrated, Seen};
+use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
 use crate::pagetable::transit::frame_of;
 use crate::platform::over;
@@ -19,6 +23,21 @@ use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{MmapLock, Token};
 use crate::tlb::Flushed;
+
+/// How an attempt ended that did not fail.
+enum Poisoned {
+    Done,
+    Again,
+    /// An object has the page.
+    Object(PageOfObject),
+}
+
+/// A page of an object, which the verb keeps.
+struct PageOfObject {
+    object: SlabRef,
+    index: u64,
+    want: AllocRequest,
+}
 
 pub(crate) struct Poison<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -39,10 +58,14 @@ impl<'v, M: Machine> Poison<'v, M> {
                     let mut mmap = record.mmap_lock().lock(&self.machine, &mut top, space.id());
                     self.poison_page(record, va, mmap.token())
                 };
+                let done = match done {
+                    Ok(Poisoned::Object(page)) => self.poison_of_object(&page, va),
+                    done => done,
+                };
                 match done {
-                    Ok(Migrated::Done) => return Ok(()),
+                    Ok(Poisoned::Done) => return Ok(()),
                     // A fork or a copy of the page is under way, perhaps by a task of this CPU.
-                    Ok(Migrated::Again) => {
+                    Ok(_) => {
                         self.machine.relax();
                         self.let_others_run();
                     }
@@ -62,8 +85,16 @@ impl<'v, M: Machine> Poison<'v, M> {
         space: &SpaceRecord,
         va: Va,
         token: &mut Token<MmapLock>,
-    ) -> Result<Migrated, PoisonError> {
+    ) -> Result<Poisoned, PoisonError> {
         let seen = self.page_at(space, va)?;
+        if let Entry::Shared(..) = M::Codec::decode(seen.spot.raw, seen.spot.level)
+            && let Some(object) = self.object_of(seen.region)
+        {
+            // Waiting for other spaces needs the mmap lock given back.
+            self.object(object).attachments.keep();
+            let (index, want) = (seen.index(Order::BASE), self.want(&seen));
+            return Ok(Poisoned::Object(PageOfObject { object, index, want }));
+        }
         let new = self.frames.alloc(&self.machine, Order::BASE, &self.want(&seen))?;
         let done = Migrate(self.0).exchange_frame(&seen, new, token, |flushed, old| {
             self.keep_for_good(flushed, old);
@@ -71,6 +102,32 @@ impl<'v, M: Machine> Poison<'v, M> {
         if done != Ok(Migrated::Done) {
             self.untake(new, Order::BASE);
         }
+        Ok(if done? == Migrated::Done { Poisoned::Done } else { Poisoned::Again })
+    }
+
+    /// The same of a page that an object has: it leaves every space and comes back as the copy, by
+    /// a fault. Nothing is held.
+    fn poison_of_object(self, page: &PageOfObject, va: Va) -> Result<Poisoned, PoisonError> {
+        let PageOfObject { object, index, ref want } = *page;
+        let want = AllocRequest { use_: Use::Object, ..*want };
+        let new = self.frames.alloc(&self.machine, Order::BASE, &want);
+        let done = new.map(|new| match self.freeze(object, index) {
+            Some(old) => {
+                ObjectFault(self.0).unmap_everywhere(object, &[(old, index)]);
+                if self.config.alloc_zero {
+                    self.clear_page(new, va);
+                }
+                self.machine.copy_frame(new, old);
+                self.replace_frozen(object, index, new);
+                self.take_from_use(old);
+                Poisoned::Done
+            }
+            None => {
+                self.untake(new, Order::BASE);
+                Poisoned::Again
+            }
+        });
+        self.let_go_of(object);
         Ok(done?)
     }
 
@@ -107,6 +164,10 @@ impl<'v, M: Machine> Poison<'v, M> {
 
     /// Leaves a frame allocated that no entry and no translation names any more.
     fn keep_for_good(self, _flushed: &Flushed, pfn: Pfn) {
+        self.take_from_use(pfn);
+    }
+
+    fn take_from_use(self, pfn: Pfn) {
         self.frames.record(pfn).set_head(Use::Poisoned, Order::BASE);
         self.machine.frame(pfn, Order::BASE, Use::Poisoned);
         self.count(Counter::FramesPoisoned, 1);

@@ -11,7 +11,7 @@
 //!
 //! Pages of a region without rights stay resident as *inaccessible* entries, which hardware does
 //! not see. Mappings of the shared zeros become reserved entries again; shared tables of them after
-//! the flush, as `forbid_zeros` does it.
+//! the flush, as `forbid_zeros` does it. Pages that objects have stay in the object alone.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags};
@@ -23,7 +23,7 @@ use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::single_table::InTable;
 use crate::platform::over;
 use crate::space::{Attrs, Rights, Space, SpaceRecord};
-use crate::tlb::Receipt;
+use crate::tlb::{Flushed, Receipt};
 use crate::vma::edit::Edit;
 use crate::vma::interval::undo::Undo;
 
@@ -52,9 +52,12 @@ impl<'v, M: Machine> Protect<'v, M> {
                     // Tables of zeros stand above lowest nodes.
                     let hides = part.is_none() && self.has_zero_tables();
                     let receipt = self.change_leaves(record, range, part, rights);
-                    let _flushed = self.flush(record, receipt);
+                    let flushed = self.flush(record, receipt);
                     if hides {
                         ForbidZeros(self.0).reserve_hidden(record, range);
+                    }
+                    if rights.is_none() && record.maps_objects() {
+                        self.drop_shared(record, range, &flushed);
                     }
                 });
                 if record.faults_stopped() {
@@ -68,6 +71,7 @@ impl<'v, M: Machine> Protect<'v, M> {
     /// Changes the attributes of every region in a range that has no hole. Says which node the
     /// range is a part of, if it was done there. Where rights are taken and others given, the
     /// space's faults are stopped, also if it fails.
+    #[inline(always)]
     pub(super) fn change_regions(
         self,
         edit: &mut Edit<'_>,
@@ -120,15 +124,13 @@ impl<'v, M: Machine> Protect<'v, M> {
     fn take_rights(self, space: &SpaceRecord, range: VaRange, rights: Rights) {
         let mut receipt = Receipt::new();
         self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
-            let less = |entry| match entry {
-                Entry::Leaf(pfn, flags) => {
-                    let (write, exec) = (flags.write && rights.write, flags.exec && rights.exec);
-                    let less = Flags { write, exec, ..flags };
-                    Some(M::Codec::encode(Entry::Leaf(pfn, less), at.level))
-                }
-                _ => None,
+            let less = |entry: Entry| {
+                let flags = entry.flags()?;
+                let (write, exec) = (flags.write && rights.write, flags.exec && rights.exec);
+                let less = entry.with_flags(Flags { write, exec, ..flags });
+                Some(M::Codec::encode(less, at.level))
             };
-            if let Some(Entry::Leaf(_, flags)) = self.exchange(at.place(slot, raw), less)
+            if let Some(flags) = self.exchange(at.place(slot, raw), less).and_then(Entry::flags)
                 && (flags.write && !rights.write || flags.exec && !rights.exec)
             {
                 receipt.leaf(Va(at.va(slot)), at.level);
@@ -161,6 +163,20 @@ impl<'v, M: Machine> Protect<'v, M> {
             pfn,
             Flags { write, exec: rights.exec, accessed: flags.is_none_or(|f| f.accessed), dirty },
         )
+    }
+
+    /// What was made busy of pages that objects have becomes reserved: the object has the page, so
+    /// no entry need keep it where nobody may access it.
+    #[cold]
+    fn drop_shared(self, space: &SpaceRecord, range: VaRange, flushed: &Flushed) {
+        self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
+            if let Entry::Busy(Busy::Shared(pfn)) = M::Codec::decode(raw, at.level) {
+                self.write_entry(at.node.pfn, slot, at.level, Entry::Reserved);
+                at.node.sub_resident(1);
+                self.release_shared(flushed, pfn);
+            }
+            true
+        });
     }
 
     fn change_leaves(
@@ -223,6 +239,10 @@ impl<'v, M: Machine> Protect<'v, M> {
                     Entry::Busy(Busy::Nothing)
                 }
                 Entry::Busy(busy) if busy.is_transit() => return false,
+                Entry::Shared(..) => {
+                    self.change_shared(change, at, va);
+                    return true;
+                }
                 _ => return true,
             };
             let raw = M::Codec::encode(new, level);
@@ -260,6 +280,33 @@ impl<'v, M: Machine> Protect<'v, M> {
             return true;
         }
     }
+
+    /// The entry of a page that an object has.
+    #[cold]
+    #[inline(never)]
+    fn change_shared(self, change: &mut Change<'_>, at: Place<'_>, va: Va) {
+        let rights = change.rights;
+        let new = |entry| match entry {
+            Entry::Shared(pfn, flags) => {
+                Some(M::Codec::encode(shared_entry(rights, pfn, flags), at.level))
+            }
+            _ => None,
+        };
+        if let Some(had) = self.exchange(at, new).and_then(Entry::flags)
+            && (rights.is_none() || had.write && !rights.write || had.exec && !rights.exec)
+        {
+            change.receipt.leaf(va, at.level);
+        }
+    }
+}
+
+/// What the entry of a page that an object has is in a region with those rights.
+pub(super) fn shared_entry(rights: Rights, pfn: Pfn, flags: Flags) -> Entry {
+    if rights.is_none() {
+        return Entry::Busy(Busy::Shared(pfn));
+    }
+    let (write, exec) = (rights.write, rights.exec);
+    Entry::Shared(pfn, Flags { write, exec, dirty: flags.dirty && write, ..flags })
 }
 
 /// A change of leaves under way.

@@ -218,6 +218,7 @@ impl<M: Machine> Unmap<'_, M> {
                     let new = |now: Entry| match now {
                         // Zeros have no frame to free.
                         Entry::Leaf(pfn, _) if zeros(pfn) => Some(Entry::Busy(Busy::Nothing)),
+                        Entry::Shared(pfn, _) => Some(Entry::Busy(Busy::Shared(pfn))),
                         Entry::Leaf(pfn, _) | Entry::Inaccessible(pfn) => {
                             Some(Entry::Busy(Busy::Page(pfn)))
                         }
@@ -232,7 +233,7 @@ impl<M: Machine> Unmap<'_, M> {
                             node.set_state(node.state().with_count(node.state().count() - 1));
                             return false;
                         }
-                        Entry::Leaf(..) => pass.receipt.leaf(Va(va), level),
+                        Entry::Leaf(..) | Entry::Shared(..) => pass.receipt.leaf(Va(va), level),
                         Entry::ZeroTable(_) => pass.receipt.span(Va(va), level.entry_bytes()),
                         _ => {}
                     }
@@ -269,16 +270,21 @@ impl<M: Machine> Unmap<'_, M> {
                         self.store(node.pfn, slot, level, Entry::Empty);
                         dropped += 1;
                     }
-                    entry @ (Entry::Leaf(pfn, _) | Entry::Inaccessible(pfn)) => {
+                    entry @ (Entry::Leaf(pfn, _)
+                    | Entry::Shared(pfn, _)
+                    | Entry::Inaccessible(pfn)) => {
                         // A mapping of zeros has no frame to free; the mark only keeps faults away
                         // until the flush.
-                        let zeros = self.is_zero(pfn);
-                        let busy = if zeros { Busy::Nothing } else { Busy::Page(pfn) };
+                        let busy = match entry {
+                            Entry::Shared(..) => Busy::Shared(pfn),
+                            _ if self.is_zero(pfn) => Busy::Nothing,
+                            _ => Busy::Page(pfn),
+                        };
                         let mark = M::Codec::encode(Entry::Busy(busy), level);
                         if self.replace_entry(node.pfn, slot, raw, mark).is_err() {
                             continue;
                         }
-                        if matches!(entry, Entry::Leaf(..)) {
+                        if entry.flags().is_some() {
                             pass.receipt.leaf(Va(at.va(slot)), level);
                         }
                         going += u64::from(!reserved);
@@ -327,7 +333,7 @@ impl<M: Machine> Unmap<'_, M> {
         }
         let p = at.visit(&self.machine, reap.range);
         let order = level.leaf_order();
-        let (mut gone, mut pages) = (0, 0);
+        let (mut gone, mut pages, mut shared) = (0, 0, 0);
         for slot in p.first..p.end {
             match self.load(node.pfn, slot, level) {
                 Entry::Table(child) => {
@@ -341,6 +347,10 @@ impl<M: Machine> Unmap<'_, M> {
                     }
                 }
                 Entry::Busy(Busy::Nothing) => {}
+                Entry::Busy(Busy::Shared(pfn)) => {
+                    self.release_shared(&reap.flushed, pfn);
+                    shared += 1;
+                }
                 Entry::Detached(child) => {
                     let below = at.below(slot, self.node(child));
                     self.free_tree(&reap.flushed, below, reap.range, reap.edit.deferred);
@@ -359,14 +369,14 @@ impl<M: Machine> Unmap<'_, M> {
         {
             self.count_pages(order, -(pages as i64));
         }
-        self.close_slots(reap, node, gone, pages);
+        self.close_slots(reap, node, gone, pages + shared);
     }
 
     /// The second pass over slots of a lowest node.
     fn reap_leaves(self, reap: &mut Reap<'_, '_>, node: Node<'_>, slots: (usize, usize)) {
         let level = Level::ONE;
         self.machine.work(Work::Descend, 1);
-        let (mut gone, mut pages) = (0, 0);
+        let (mut gone, mut pages, mut shared) = (0, 0, 0);
         for slot in slots.0..slots.1 {
             match self.load(node.pfn, slot, level) {
                 Entry::Busy(Busy::Page(pfn)) => {
@@ -374,6 +384,10 @@ impl<M: Machine> Unmap<'_, M> {
                     pages += 1;
                 }
                 Entry::Busy(Busy::Nothing) => {}
+                Entry::Busy(Busy::Shared(pfn)) => {
+                    self.release_shared(&reap.flushed, pfn);
+                    shared += 1;
+                }
                 _ => continue,
             }
             self.write_entry(node.pfn, slot, level, reap.leftover.entry());
@@ -385,7 +399,7 @@ impl<M: Machine> Unmap<'_, M> {
         if pages != 0 {
             self.count(Counter::AnonPages, -(pages as i64));
         }
-        self.close_slots(reap, node, gone, pages);
+        self.close_slots(reap, node, gone, pages + shared);
     }
 
     /// Writes down what the second pass did to a node: entries gone, and how many of them were

@@ -6,7 +6,7 @@
 //! zeros. Rejected: asking a mark ("dirty, so it was copied already"), which others may have set;
 //! that is how Linux wrote into the huge page of zeros (CVE-2017-1000405).
 
-use crate::addr::Va;
+use crate::addr::{Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::fault::Faults;
@@ -15,7 +15,7 @@ use crate::machine::{Act, Machine, Verb};
 use crate::memory::retry::Refusal;
 use crate::ops::copy::CopyBytes;
 use crate::platform::over;
-use crate::space::{Space, SpaceRecord};
+use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
 
 /// How an attempt ended that did not fail.
@@ -90,7 +90,8 @@ impl<M: Machine> WriteForced<'_, M> {
         }
         let region = self.region(spot.region?);
         let attrs = region.packed();
-        if attrs.rights().is_none() {
+        // What it writes to an object, others see: that takes the right to write.
+        if attrs.rights().is_none() || attrs.has_object() && !attrs.allows(Access::Write) {
             return Some(Err(FaultError::Rights));
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
@@ -109,14 +110,17 @@ impl<M: Machine> WriteForced<'_, M> {
                 if !self.still(&seen) || self.is_zero(pfn) || !self.is_exclusive(pfn, order) {
                     return Some(Ok(Forced::Look(Step::Again)));
                 }
-                m.write_bytes(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);
-                self.exchange(spot.at, |entry| match entry {
-                    Entry::Leaf(pfn, flags) if flags.write && !flags.dirty => {
-                        let flags = Flags { accessed: true, dirty: true, ..flags };
-                        Some(M::Codec::encode(Entry::Leaf(pfn, flags), spot.level))
-                    }
-                    _ => None,
-                });
+                self.write_page(&seen, pfn.add(va.page() & (order.frames() - 1)), bytes);
+                Some(Ok(Forced::Written))
+            }
+            (Entry::Shared(pfn, flags), _) => {
+                let mut top = Token::top();
+                let _guard = spot.node.lock(m, &mut top);
+                // A `protect` may be on its way here.
+                if !self.still(&seen) || !flags.write {
+                    return Some(Ok(Forced::Look(Step::Again)));
+                }
+                self.write_page(&seen, pfn, bytes);
                 Some(Ok(Forced::Written))
             }
             (Entry::ZeroTable(_), _) => {
@@ -124,5 +128,18 @@ impl<M: Machine> WriteForced<'_, M> {
             }
             _ => None,
         }
+    }
+
+    /// Writes to the page behind the seen entry, under its node's lock.
+    fn write_page(self, seen: &Seen<'_>, page: Pfn, bytes: &[u8]) {
+        let spot = &seen.spot;
+        self.machine.write_bytes(page, seen.va.offset(), bytes);
+        self.exchange(spot.at, |entry| match entry.flags() {
+            Some(flags) if flags.write && !flags.dirty => {
+                let flags = Flags { accessed: true, dirty: true, ..flags };
+                Some(M::Codec::encode(entry.with_flags(flags), spot.level))
+            }
+            _ => None,
+        });
     }
 }

@@ -24,7 +24,7 @@ use crate::sync::Token;
 #[inline]
 pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
     match entry {
-        Entry::Leaf(pfn, _) | Entry::Inaccessible(pfn) => Some(pfn),
+        Entry::Leaf(pfn, _) | Entry::Shared(pfn, _) | Entry::Inaccessible(pfn) => Some(pfn),
         _ => None,
     }
 }

@@ -16,6 +16,9 @@ pub(crate) struct ForkFamily {
     members: AtomicU32,
     /// The first space's handle; the others follow by `SpaceRecord::sibling`.
     first: AtomicU64,
+    /// Spaces that name the family: those on the list, and those that left it and may still have
+    /// regions whose attachments name it. Under the lock.
+    names: AtomicU64,
 }
 
 const _: () = assert!(MAX_SPACES <= u32::MAX as u64);
@@ -45,7 +48,7 @@ impl<M: Machine> Rmap<M> {
         unsafe { handle.ptr(&self.machine).cast::<ForkFamily>().as_ref() }
     }
 
-    fn space_record(&self, handle: SlabRef) -> &SpaceRecord {
+    pub(super) fn space_record(&self, handle: SlabRef) -> &SpaceRecord {
         // SAFETY: spaces on a family's list live until they leave it under the family's lock, which
         // the caller holds.
         unsafe { handle.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
@@ -72,6 +75,7 @@ impl<M: Machine> Rmap<M> {
                 let family = self.family(handle);
                 family.first.store(parent.handle.raw(), Ordering::Relaxed);
                 family.members.store(1, Ordering::Relaxed);
+                family.names.store(1, Ordering::Relaxed);
                 record.family.store(handle.raw(), Ordering::Release);
                 handle
             }
@@ -83,6 +87,7 @@ impl<M: Machine> Rmap<M> {
         other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
         family.first.store(child.handle.raw(), Ordering::Release);
         family.members.store(family.members.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        family.names.store(family.names.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Ok((handle, known.is_none()))
     }
 
@@ -95,9 +100,9 @@ impl<M: Machine> Rmap<M> {
         token: &mut Token<sync::MmapLock>,
     ) {
         self.leave_family(child, token);
-        self.record_of(child).family.store(0, Ordering::Relaxed);
+        self.drop_family(self.record_of(child), token);
         if made {
-            // No page was shared, so none names the family as its owner.
+            // No page was shared, so none names the family as its owner, and no attachment does.
             self.record_of(parent).family.store(0, Ordering::Relaxed);
             self.small.free(&self.machine, &self.frames, token, handle);
         }
@@ -135,37 +140,49 @@ impl<M: Machine> Rmap<M> {
         ensure(!all || named == listed, "spaces of fork families", 0, named, listed)
     }
 
-    /// Takes a space off its family's list; the last one takes the family along.
-    pub(crate) fn leave_family<H>(&self, space: &Space, top: &mut Token<H>)
-    where
-        H: Above<Family> + Above<sync::Queue>,
-    {
+    /// Takes a space off its family's list.
+    pub(crate) fn leave_family<H: Above<Family>>(&self, space: &Space, top: &mut Token<H>) {
         let m = &self.machine;
         let Some(handle) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed))
         else {
             return;
         };
         let family = self.family(handle);
+        let _guard = family.lock().lock(m, top, handle.raw());
+        let mine = space.handle.raw();
+        let next = self.record_of(space).sibling.load(Ordering::Relaxed);
+        if family.first.load(Ordering::Relaxed) == mine {
+            family.first.store(next, Ordering::Relaxed);
+        } else {
+            let mut at = SlabRef::from_raw(family.first.load(Ordering::Relaxed));
+            while let Some(other) = at {
+                let other = self.space_record(other);
+                if other.sibling.load(Ordering::Relaxed) == mine {
+                    other.sibling.store(next, Ordering::Relaxed);
+                    break;
+                }
+                at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
+            }
+        }
+        family.members.store(family.members.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+
+    /// A space that has left its family has no region any more; the last one takes the family
+    /// along.
+    pub(crate) fn drop_family<H>(&self, space: &SpaceRecord, top: &mut Token<H>)
+    where
+        H: Above<Family> + Above<sync::Queue>,
+    {
+        let m = &self.machine;
+        let Some(handle) = SlabRef::from_raw(space.family.swap(0, Ordering::Relaxed)) else {
+            return;
+        };
+        let family = self.family(handle);
         let last = {
             let _guard = family.lock().lock(m, top, handle.raw());
-            let mine = space.handle.raw();
-            let next = self.record_of(space).sibling.load(Ordering::Relaxed);
-            if family.first.load(Ordering::Relaxed) == mine {
-                family.first.store(next, Ordering::Relaxed);
-            } else {
-                let mut at = SlabRef::from_raw(family.first.load(Ordering::Relaxed));
-                while let Some(other) = at {
-                    let other = self.space_record(other);
-                    if other.sibling.load(Ordering::Relaxed) == mine {
-                        other.sibling.store(next, Ordering::Relaxed);
-                        break;
-                    }
-                    at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
-                }
-            }
-            let members = family.members.load(Ordering::Relaxed) - 1;
-            family.members.store(members, Ordering::Relaxed);
-            members == 0
+            let names = family.names.load(Ordering::Relaxed) - 1;
+            family.names.store(names, Ordering::Relaxed);
+            names == 0
         };
         if last {
             self.small.free(m, &self.frames, top, handle);

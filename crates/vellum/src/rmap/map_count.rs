@@ -15,13 +15,19 @@
 //! hold 1 + the order of the units the block was split into, 0 while it is whole.
 
 use crate::addr::{Order, Pfn};
+use crate::error::NoMemory;
 use crate::frame::{Data, Owner, REFERENCE, SPLIT, SPLIT_SHIFT, USES};
 use crate::machine::{Machine, Use, Work};
 use crate::rmap::Rmap;
+use crate::stats::Counter;
 use crate::sync::Top;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Token, touch};
 use crate::tlb::Flushed;
+
+/// Entries that map a page of an object, at most: half of what its count has room for, so that CPUs
+/// that count at once stay inside.
+const MOST_SHARED: u64 = 1 << 31;
 
 /// The next smaller size a leaf can have.
 pub(crate) fn smaller(order: Order) -> Order {
@@ -88,6 +94,50 @@ impl<M: Machine> Rmap<M> {
         Self::siblings(pfn, self.unit(pfn, word), order, |sub_block, size| {
             self.add_mapping(sub_block, size, owner)
         });
+    }
+
+    /// Counts one more entry that maps a page of an object, which the object itself counts as one
+    /// mapping. The object keeps the page meanwhile.
+    ///
+    /// # Errors
+    /// The page is mapped too often already: a space may map it at many places.
+    pub(crate) fn add_shared_mapping(&self, pfn: Pfn) -> Result<(), NoMemory> {
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        let old = word.fetch_add(1, Ordering::AcqRel);
+        if old & USES >= MOST_SHARED {
+            word.fetch_sub(1, Ordering::AcqRel);
+            return Err(NoMemory);
+        }
+        if is_one(old) {
+            self.count(Counter::Mapped, 1);
+        }
+        Ok(())
+    }
+
+    /// One such entry less, of which no CPU has a translation. The object's own mapping is left.
+    pub(crate) fn sub_shared_mapping(&self, pfn: Pfn) {
+        self.assert_data(pfn);
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        let old = word.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(!is_one(old), "{pfn:?} is its object's no more, and was mapped");
+        if is_one(old - 1) {
+            self.count(Counter::Mapped, -1);
+        }
+    }
+
+    /// Takes the flush of the leaf as proof.
+    #[inline]
+    pub(crate) fn release_shared(&self, _flushed: &Flushed, pfn: Pfn) {
+        self.sub_shared_mapping(pfn);
+    }
+
+    /// Whether no entry maps a page of an object.
+    pub(crate) fn is_unmapped(&self, pfn: Pfn) -> bool {
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, false);
+        is_one(word.load(Ordering::Acquire))
     }
 
     /// Keeps a block of `order` that the caller's own leaf maps from being freed, reused or

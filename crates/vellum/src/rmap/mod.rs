@@ -1,5 +1,6 @@
 //! From a frame to the entries that map it: map counts, owners, index shifts, families of forks.
 
+pub(crate) mod attachment;
 pub(crate) mod family;
 pub(crate) mod map_count;
 pub(crate) mod mappings;
@@ -15,7 +16,7 @@ use crate::zero::Zero;
 pub(crate) struct Rmap<M: Machine> {
     zero: Zero<M>,
     pub spaces: Slab,
-    /// Fork families and parts of lists of index shifts.
+    /// Fork families, attachments, and parts of lists of index shifts.
     small: Slab,
 }
 

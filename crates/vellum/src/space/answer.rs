@@ -22,6 +22,8 @@ pub enum Fault {
     Huge,
     /// A fresh 1 GiB page.
     Giant,
+    /// A page of an object was mapped, which was there or was made.
+    Object,
     /// A shared page was copied; the level is that of the new leaf.
     Copied(Level),
     /// A page nobody shares any more became writable in place.
@@ -77,6 +79,8 @@ pub struct Usage {
     pub zero_huge_leaves: u64,
     /// Entries that name a shared table of zeros.
     pub zero_tables: u64,
+    /// Pages of `rss_pages` that objects have.
+    pub shared_pages: u64,
     /// Pages of `rss_pages` that are inaccessible.
     pub inaccessible_pages: u64,
     /// Pages that lie in a region, present or not.
@@ -85,13 +89,24 @@ pub struct Usage {
     pub table_nodes: u64,
 }
 
+/// What an object has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ObjectUsage {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Pages of 4 KiB that were made.
+    pub pages: u64,
+}
+
 /// Totals of a `validate` that found nothing wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Audit {
     /// Sum of the spaces' usage.
     pub usage: Usage,
-    /// Base frames of data, a shared one once.
+    /// Base frames of data, a shared one once, those of objects included.
     pub data_frames: u64,
+    /// Those of objects, mapped or not.
+    pub object_frames: u64,
     /// Frames that are table nodes.
     pub table_frames: u64,
     /// Frames that are slab memory.

@@ -100,8 +100,9 @@ impl Attrs {
     }
 
     /// All of it in one word; 0 is no value of it. From bit 0 on: 3 bits of rights; 4: a word on
-    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 24 to 31:
-    /// the policy's node, any `u8`; 63: always set.
+    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 23: clear
+    /// here, set in a region that maps an object; 24 to 31: the policy's node, any `u8`; 63: always
+    /// set.
     pub(crate) fn pack(self) -> Packed {
         let rights = self.rights.read as u64
             | (self.rights.write as u64) << 1
@@ -127,6 +128,9 @@ impl Attrs {
 }
 
 const _: () = assert!((1 + Order::GIANT.get() as u64) < 1 << 8);
+
+/// Bit of [`Packed`]: the region maps an object.
+const OBJECT: u64 = 1 << 23;
 
 /// Attributes in one word; a fault takes out what it asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -161,13 +165,28 @@ impl Packed {
             _ => None,
         }
     }
+    /// The same of a region that maps an object.
+    #[inline]
+    pub fn with_object(self) -> Packed {
+        Packed(self.0 | OBJECT)
+    }
+    /// Whether the region maps an object.
+    #[inline]
+    pub fn has_object(self) -> bool {
+        self.0 & OBJECT != 0
+    }
+    /// Whether it does not, and leaves the choice of memory nodes to the switch: one test.
+    #[inline(always)]
+    pub fn is_private_anywhere(self) -> bool {
+        self.0 >> 16 & 0xff == 0
+    }
     #[inline]
     pub fn numa(self) -> Option<NumaPolicy> {
-        if self.0 >> 16 & 0xff == 0 {
+        if self.0 >> 16 & 0x7f == 0 {
             return None;
         }
         let node = (self.0 >> 24) as u8;
-        match self.0 >> 16 & 0xff {
+        match self.0 >> 16 & 0x7f {
             1 => Some(NumaPolicy::Local),
             2 => Some(NumaPolicy::Interleave),
             3 => Some(NumaPolicy::Bind(node)),
@@ -245,6 +264,9 @@ mod tests {
                     for leaf in leaf {
                         let attrs = Attrs { rights, thp, numa, leaf };
                         assert_eq!(attrs.pack().attrs(), attrs);
+                        let shared = attrs.pack().with_object();
+                        assert!(shared.attrs() == attrs && shared.has_object());
+                        assert!(!attrs.pack().has_object() && !shared.is_private_anywhere());
                         assert!(attrs.pack().0 != 0 && seen.insert(attrs.pack().0));
                     }
                 }

@@ -13,12 +13,14 @@
 
 mod answer;
 pub(crate) mod attrs;
+mod backing;
 mod record;
 mod slab_ref;
 
-pub use answer::{Audit, Fault, Page, Usage};
+pub use answer::{Audit, Fault, ObjectUsage, Page, Usage};
 pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 pub use record::{MAX_SPACES, Space};
 
+pub(crate) use backing::Backing;
 pub(crate) use record::{CpuWords, Edits, SpaceRecord};
 pub(crate) use slab_ref::SlabRef;

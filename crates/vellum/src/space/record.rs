@@ -107,7 +107,9 @@ pub(crate) struct SpaceRecord {
     /// Not 0 once the space holds its reference to the huge page of zeros; then never 0 again.
     /// Anyone, by exchange.
     pub zeros: AtomicU64,
-    spare: [u64; 3],
+    /// Not 0 once the space has mapped an object, or its parent had. L, never taken back.
+    objects: AtomicU64,
+    spare: [u64; 2],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the asid.
@@ -146,6 +148,14 @@ impl SpaceRecord {
     /// From here on they may not.
     pub fn forbid_zeros(&self) {
         self.no_zeros.store(1, Ordering::Relaxed);
+    }
+    /// Whether some region may map an object.
+    pub fn maps_objects(&self) -> bool {
+        self.objects.load(Ordering::Relaxed) != 0
+    }
+    /// From here on some may.
+    pub fn note_object(&self) {
+        self.objects.store(1, Ordering::Relaxed);
     }
     /// What there is to compare later. While faults are stopped nothing will compare equal.
     #[inline(always)]

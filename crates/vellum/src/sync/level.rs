@@ -1,10 +1,10 @@
 //! The lock order, written once, as types.
 //!
-//! The order: mmap lock, family lock, object guard, frame busy, table node, pending queue,
-//! allocator. Taking a lock borrows a [`Token`] of a level above and gives one of its own level, so
-//! while the guard lives nothing at or above it can be taken through that token: the wrong order
-//! does not compile. Two locks of one level are taken by their keys, ascending, which only debug
-//! builds check.
+//! The order: mmap lock, attachment lock, family lock, object guard, frame busy, table node,
+//! pending queue, allocator. Taking a lock borrows a [`Token`] of a level above and gives one of
+//! its own level, so while the guard lives nothing at or above it can be taken through that token:
+//! the wrong order does not compile. Two locks of one level are taken by their keys, ascending,
+//! which only debug builds check.
 //!
 //! [`Token::top`] makes a token out of nothing; that is the start of a verb. Types cannot see it
 //! used elsewhere, review does. Rejected: run-time lock ranks alone (they find a wrong order only
@@ -39,6 +39,8 @@ levels! {
     Top = "nothing",
     /// A space's mmap lock.
     MmapLock = "mmap lock",
+    /// The lock of the list of an object's attachments.
+    Attachments = "attachment lock",
     /// The lock of a family of spaces that come from one by forks.
     Family = "family lock",
     /// The guard of an object's contents.

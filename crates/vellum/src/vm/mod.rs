@@ -7,7 +7,11 @@
 //! The verbs here delegate: each to a file of `ops`, or to the layer that does it.
 
 mod memory;
+mod objects;
 mod verbs;
+
+pub use crate::object::{Object, ObjectPart};
+pub use objects::Objects;
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -21,7 +25,7 @@ use crate::fault::Faults;
 use crate::frame::Frames;
 use crate::machine::{MAX_CPUS, Machine, Topology};
 use crate::memory::Memory;
-use crate::object::{Objects, Tries};
+use crate::object::{ObjectLayer, Tries};
 use crate::pagetable::PageTables;
 use crate::platform::Platform;
 use crate::rmap::Rmap;
@@ -144,7 +148,7 @@ impl<M: Machine> Vm<M> {
             let tlb =
                 Tlb::new(memory, meta.add(parts.current).cast(), meta.add(parts.asids).cast());
             let zero = Zero::new(Clear::new(tlb), meta.add(parts.by_colour).cast());
-            Faults::new(Objects::new(Regions::new(PageTables::new(Rmap::new(zero)))))
+            Faults::new(ObjectLayer::new(Regions::new(PageTables::new(Rmap::new(zero)))))
         };
         Ok(Vm { layers })
     }

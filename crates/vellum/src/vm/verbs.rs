@@ -7,6 +7,7 @@ use crate::addr::Va;
 use crate::error::{FaultError, Invalid, NoMemory, PoisonError, SpaceError};
 use crate::fault::Serve;
 use crate::machine::Machine;
+use crate::object::ObjectPart;
 use crate::ops::advise::Advise;
 use crate::ops::copy::CopyBytes;
 use crate::ops::forbid_zeros::ForbidZeros;
@@ -102,6 +103,28 @@ impl<M: Machine> Vm<M> {
         attrs: Attrs,
     ) -> Result<Va, SpaceError> {
         Map(&self.layers).map(space, at, bytes, attrs)
+    }
+
+    /// Maps `bytes` bytes of an object and says where. Every space that maps a page of it sees what
+    /// the others write. The range may reach past the object's end: whoever touches it there gets
+    /// [`FaultError::Beyond`] until the object is that long. Pages are of 4 KiB, whatever the
+    /// switch `thp` says. Takes the mmap lock.
+    ///
+    /// # Errors
+    /// As [`map`](Vm::map); [`SpaceError::Part`] for the part of the object;
+    /// [`SpaceError::LeafSize`] for leaves of more than 4 KiB.
+    ///
+    /// # Panics
+    /// If `space` or the object is another `Vm`'s.
+    pub fn map_object(
+        &self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        attrs: Attrs,
+        part: ObjectPart<'_>,
+    ) -> Result<Va, SpaceError> {
+        Map(&self.layers).map_object(space, at, bytes, attrs, part)
     }
 
     /// Unmaps `bytes` bytes at `start`, holes in them included. When it returns no CPU can reach

@@ -142,7 +142,7 @@ impl<M: Machine> Regions<M> {
                 if attrs == region.attrs() || known {
                     continue;
                 }
-                let handle = self.make_region(attrs, region.shift(), edit.token)?;
+                let handle = self.make_region(attrs, region.backing(), edit.token)?;
                 self.region(handle).set_replaces(old.raw());
                 match fresh.cursor {
                     Some(last) => self.region(last).next.store(handle.raw(), Ordering::Relaxed),

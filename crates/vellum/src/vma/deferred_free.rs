@@ -9,18 +9,25 @@ use crate::addr::Pfn;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::pagetable::node::Node;
+use crate::rmap::attachment::Attach;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{self, Above, Token};
+use crate::sync::{self, Above, Attachments, Token};
 use crate::tlb::Flushed;
 use crate::vma::Regions;
 
+/// Objects that nobody keeps, chained; 0 is the end.
+#[must_use = "the objects are freed by `ObjectLayer::free_orphans`"]
+pub(crate) struct Orphans(pub u64);
+
 /// The chains: 0 is the end of each.
-#[must_use = "deferred is emptied by `Regions::free_deferred`"]
+#[must_use = "deferred is emptied by `ObjectLayer::free_deferred`"]
 #[derive(Default)]
 pub(crate) struct DeferredFree {
     nodes: u64,
     lists: [u64; 3],
     regions: u64,
+    /// Regions that map objects.
+    mappings: u64,
 }
 
 impl DeferredFree {
@@ -41,13 +48,16 @@ impl DeferredFree {
 
     /// A region nobody names.
     pub(super) fn region<M: Machine>(&mut self, vm: &Regions<M>, region: SlabRef) {
-        vm.region(region).next.store(self.regions, Ordering::Relaxed);
-        self.regions = region.raw();
+        let record = vm.region(region);
+        let chain =
+            if record.packed().has_object() { &mut self.mappings } else { &mut self.regions };
+        record.next.store(*chain, Ordering::Relaxed);
+        *chain = region.raw();
     }
 
     #[inline]
-    fn is_empty(&self) -> bool {
-        self.nodes == 0 && self.regions == 0 && self.lists == [0; 3]
+    pub fn is_empty(&self) -> bool {
+        self.nodes == 0 && self.regions == 0 && self.mappings == 0 && self.lists == [0; 3]
     }
 }
 
@@ -60,22 +70,17 @@ fn last_word<M: Machine>(vm: &Regions<M>, list: SlabRef, class: usize) -> &Atomi
 
 impl<M: Machine> Regions<M> {
     /// Waits for the readers and frees everything. The caller is in no epoch and holds no node.
-    #[inline]
-    pub fn free_deferred<H>(&self, deferred: DeferredFree, token: &mut Token<H>)
-    where
-        H: Above<sync::TableLock> + Above<sync::Queue>,
-    {
-        if !deferred.is_empty() {
-            self.wait_and_free(deferred, token);
-        }
-    }
-
     #[cold]
-    fn wait_and_free<H>(&self, deferred: DeferredFree, token: &mut Token<H>)
+    pub fn wait_and_free<H>(&self, deferred: DeferredFree, token: &mut Token<H>) -> Orphans
     where
-        H: Above<sync::TableLock> + Above<sync::Queue>,
+        H: Above<Attachments> + Above<sync::TableLock> + Above<sync::Queue>,
     {
         let m = &self.machine;
+        if deferred.mappings != 0 {
+            // Before the tables go: who walks from an object to its mappings finds the space no
+            // more.
+            self.detach_all(&deferred, token);
+        }
         self.epochs.synchronize(m, token);
         let mut next = deferred.nodes;
         while next != 0 {
@@ -94,6 +99,35 @@ impl<M: Machine> Regions<M> {
         while let Some(region) = next {
             next = SlabRef::from_raw(self.region(region).next.load(Ordering::Relaxed));
             self.regions.free(m, &self.frames, token, region);
+        }
+        let mut orphans = Orphans(0);
+        let mut next = SlabRef::from_raw(deferred.mappings);
+        while let Some(region) = next {
+            next = SlabRef::from_raw(self.region(region).next.load(Ordering::Relaxed));
+            let attachment = self.region(region).attachment();
+            if let Some(object) =
+                attachment.and_then(|gone| Attach(self).free_attachment(gone, token))
+            {
+                Attach(self).list_of(object).next.store(orphans.0, Ordering::Relaxed);
+                orphans.0 = object.raw();
+            }
+            self.regions.free(m, &self.frames, token, region);
+        }
+        orphans
+    }
+
+    /// Takes the attachments off their lists that no other region names. What is left in the
+    /// regions is the caller's.
+    fn detach_all<H: Above<Attachments>>(&self, deferred: &DeferredFree, token: &mut Token<H>) {
+        let mut next = SlabRef::from_raw(deferred.mappings);
+        while let Some(handle) = next {
+            let region = self.region(handle);
+            next = SlabRef::from_raw(region.next.load(Ordering::Relaxed));
+            if let Some(attachment) = region.attachment()
+                && !Attach(self).detach(attachment, token)
+            {
+                region.forget_attachment();
+            }
         }
     }
 }

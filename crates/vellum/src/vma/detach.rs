@@ -99,7 +99,9 @@ impl<M: Machine> Regions<M> {
                     self.free_tree(flushed, at.below(slot, self.node(child)), range, deferred);
                 }
                 entry => {
-                    if let Some(pfn) = self.page_of(entry)
+                    if let Some(pfn) = self.shared_page_of(entry) {
+                        self.release_shared(flushed, pfn);
+                    } else if let Some(pfn) = self.page_of(entry)
                         && let Some(order) = level.leaf_order()
                     {
                         self.release(flushed, pfn, order);
@@ -127,6 +129,10 @@ impl<M: Machine> Regions<M> {
             let raw = m.entry(node.pfn, slot);
             if raw != 0 {
                 let page = match M::Codec::decode(raw, Level::ONE) {
+                    Entry::Shared(pfn, _) | Entry::Busy(Busy::Shared(pfn)) => {
+                        self.release_shared(flushed, pfn);
+                        None
+                    }
                     Entry::Leaf(pfn, _) if pfn.0.wrapping_sub(zeros.0.0) >= zeros.1 => Some(pfn),
                     entry => self.page_of(entry),
                 };
@@ -142,6 +148,14 @@ impl<M: Machine> Regions<M> {
         m.work(Work::Scan, (slot - first) as u64);
         if pages != 0 {
             self.count(Counter::AnonPages, -pages);
+        }
+    }
+
+    /// The page of an object that an entry of a dead node keeps.
+    fn shared_page_of(&self, entry: Entry) -> Option<Pfn> {
+        match entry {
+            Entry::Shared(pfn, _) | Entry::Busy(Busy::Shared(pfn)) => Some(pfn),
+            _ => None,
         }
     }
 

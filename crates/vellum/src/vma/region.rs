@@ -8,8 +8,9 @@
 
 use crate::frame::SlabRef;
 use crate::machine::Machine;
-use crate::space::Attrs;
+use crate::rmap::attachment::Attach;
 use crate::space::attrs::Packed;
+use crate::space::{Attrs, Backing};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Above, Queue, Token};
 use crate::vma::Regions;
@@ -32,6 +33,8 @@ pub(crate) struct Region {
     pub next: AtomicU64,
     /// While fresh: the region this one will replace.
     origin: AtomicU64,
+    /// The attachment of the object that is mapped, 0 for private memory. As `attrs`.
+    attachment: AtomicU64,
 }
 
 impl Region {
@@ -45,7 +48,7 @@ impl Region {
     }
     /// Whether the other region means the same.
     pub(super) fn same_attrs(&self, other: &Region) -> bool {
-        self.packed() == other.packed() && self.shift() == other.shift()
+        self.packed() == other.packed() && self.backing() == other.backing()
     }
     /// Whether it is what those attributes would make, unmoved.
     pub fn is_plain(&self, attrs: Attrs) -> bool {
@@ -54,6 +57,19 @@ impl Region {
     #[inline]
     pub fn shift(&self) -> u64 {
         self.shift.load(Ordering::Relaxed)
+    }
+    /// Where its pages come from.
+    pub fn backing(&self) -> Backing {
+        Backing { shift: self.shift(), attachment: self.attachment() }
+    }
+    /// The attachment of the object that is mapped.
+    #[inline]
+    pub fn attachment(&self) -> Option<SlabRef> {
+        SlabRef::from_raw(self.attachment.load(Ordering::Relaxed))
+    }
+    /// Forgets it, of a region that nobody names: it was dropped, or is the caller's now.
+    pub(super) fn forget_attachment(&self) {
+        self.attachment.store(0, Ordering::Relaxed);
     }
     pub fn replaces(&self) -> u64 {
         self.origin.load(Ordering::Relaxed)
@@ -81,17 +97,23 @@ impl<M: Machine> Regions<M> {
         unsafe { handle.ptr(&self.machine).cast::<Region>().as_ref() }
     }
 
-    /// A new region with one reference, the caller's.
+    /// A new region with one reference, the caller's. It names the attachment, too.
     pub fn make_region<H: Above<Queue>>(
         &self,
         attrs: Attrs,
-        shift: u64,
+        backing: Backing,
         token: &mut Token<H>,
     ) -> Result<SlabRef, NoMemory> {
         let handle = self.regions.alloc(&self.machine, &self.frames, token)?;
         let region = self.region(handle);
-        region.attrs.store(attrs.pack().0, Ordering::Relaxed);
-        region.shift.store(shift, Ordering::Relaxed);
+        let mut packed = attrs.pack();
+        if let Some(attachment) = backing.attachment {
+            Attach(self).attachment(attachment).share();
+            region.attachment.store(attachment.raw(), Ordering::Relaxed);
+            packed = packed.with_object();
+        }
+        region.attrs.store(packed.0, Ordering::Relaxed);
+        region.shift.store(backing.shift, Ordering::Relaxed);
         region.refs.store(1, Ordering::Release);
         Ok(handle)
     }
@@ -105,7 +127,7 @@ impl<M: Machine> Regions<M> {
 
     /// What becomes of the caller's reference to a region it has made: the space keeps it in `cell`
     /// for the next verb that wants the same, instead of the one there, or if the verb failed it
-    /// goes.
+    /// goes. Not for one that maps an object, which it would keep from being freed.
     #[cold]
     pub fn keep_region(
         &self,

@@ -7,7 +7,7 @@ use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::node::Node;
 use crate::pagetable::single_table::InTable;
-use crate::space::Attrs;
+use crate::space::{Attrs, Backing};
 use crate::sync::atomic::Ordering;
 use crate::vma::Regions;
 use crate::vma::edit::Edit;
@@ -38,8 +38,9 @@ impl<M: Machine> Regions<M> {
         Ok(true)
     }
 
-    /// Changes the attributes of slots that are all of one region. `false` if they are not, and
-    /// nothing was done.
+    /// Changes the attributes of slots that are all of one region of private memory. `false` if
+    /// they are not, and nothing was done.
+    #[inline(always)]
     pub fn change_in_table(
         &self,
         edit: &mut Edit<'_>,
@@ -57,6 +58,10 @@ impl<M: Machine> Regions<M> {
         let above =
             || node.parent().and_then(|(above, slot)| self.region_of(self.node(above), slot));
         let Some(old) = own.or_else(above) else { return Ok(false) };
+        // What is kept for the next change must not keep an object.
+        if self.region(old).packed().has_object() {
+            return Ok(false);
+        }
         let attrs = change(self.region(old).attrs());
         let packed = attrs.pack();
         if packed == self.region(old).packed() {
@@ -112,6 +117,7 @@ impl<M: Machine> Regions<M> {
         if let Some(known) = left.filter(says).or_else(|| last.filter(says)) {
             return Ok((known, false));
         }
-        self.make_region(attrs, shift, edit.token).map(|made| (made, true))
+        let backing = Backing { shift, attachment: None };
+        self.make_region(attrs, backing, edit.token).map(|made| (made, true))
     }
 }

@@ -8,9 +8,9 @@
 //! row is left out.
 
 use vellum::addr::{PAGE_SIZE, Va};
-use vellum::space::{Access, Attrs, Fault, HugeAdvice, Placement, Rights, Space};
+use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, Placement, Rights, Space};
 use vellum::stats::Counter;
-use vellum::vm::Vm;
+use vellum::vm::{Object, ObjectPart, Vm};
 
 use super::count::measured;
 use super::flat::{Flat, SMALL, Size};
@@ -73,6 +73,25 @@ fn add_mappings(vm: &Bench, space: &Space) {
             .expect("a hole");
         vm.fault(space, at, Access::Write).expect("a page");
     }
+}
+
+/// A space with an object of [`BYTES`] mapped, every page of which was touched.
+fn object(vm: &Bench) -> (Space, Object) {
+    let space = vm.create().expect("memory");
+    vm.activate(&space);
+    let object = vm.objects().create(BYTES).expect("memory");
+    let part = ObjectPart { object: &object, offset: 0 };
+    let attrs = Attrs::anonymous(Rights::READ_WRITE);
+    vm.map_object(&space, Placement::At(AT), BYTES, attrs, part).expect("a hole");
+    touch_object(vm, &space, Access::Write, |body| body());
+    (space, object)
+}
+
+fn touch_object(vm: &Bench, space: &Space, access: Access, run: fn(&mut dyn FnMut())) -> u64 {
+    run(&mut || {
+        pages(BYTES).for_each(|va| assert_eq!(vm.fault(space, va, access), Ok(Fault::Object)));
+    });
+    BYTES / PAGE
 }
 
 fn write_faults(vm: &Bench) -> u64 {
@@ -260,6 +279,27 @@ pub const ROWS: &[Counted] = &[
         let space = resident(vm);
         let mut space = Some(space);
         measured(&mut || vm.exit(space.take().expect("once")));
+        BYTES / PAGE
+    }),
+    row("fault-object-present", None, |vm| {
+        let (space, _object) = object(vm);
+        vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
+        touch_object(vm, &space, Access::Read, measured)
+    }),
+    row("fault-object-made", None, |vm| {
+        let (space, object) = object(vm);
+        vm.objects().punch(&object, 0, BYTES);
+        touch_object(vm, &space, Access::Write, measured)
+    }),
+    row("truncate-object-a-page", None, |vm| {
+        let (space, object) = object(vm);
+        vm.unmap(&space, AT, BYTES).expect("no memory is needed");
+        measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
+        BYTES / PAGE
+    }),
+    row("truncate-object-mapped-a-page", None, |vm| {
+        let (_space, object) = object(vm);
+        measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
         BYTES / PAGE
     }),
 ];

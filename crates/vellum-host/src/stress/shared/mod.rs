@@ -103,7 +103,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let after = free_and_cached(vm, &[]);
     assert_eq!(before, after, "frames were lost or made up; seed {}", plan.seed);
     let watch = vm.machine().watch();
-    for left in [Use::Data, Use::Table, Use::Pending] {
+    for left in [Use::Data, Use::Object, Use::Table, Use::Pending] {
         assert_eq!(
             watch.count(left),
             0,

@@ -13,6 +13,7 @@ use vellum::machine::Use;
 use vellum::space::{Access, Page as Seen, Rights, Space};
 use vellum::unstable::AllocRequest;
 
+use super::alone;
 use super::ops::Op;
 use super::owned_pages::{OwnedPages, Run, SAMPLES, Window};
 use super::published::PublishedState;
@@ -165,6 +166,9 @@ impl<'a, C: Codec> Worker<'a, C> {
             Op::Poison => w.poison(on),
             // For good, so only of spaces that end before the run does.
             Op::Forbid if on.published.is_none() => w.shared.vm.forbid_zeros(on.space),
+            Op::MapObject | Op::ReadObject | Op::WriteObject | Op::Resize | Op::Punch => {
+                w.play_alone(on, op);
+            }
             _ => {}
         });
     }
@@ -364,6 +368,17 @@ impl<'a, C: Codec> Worker<'a, C> {
             // What it says depends on what faults made; that no contents change later looks will
             // tell.
             let _ = self.shared.vm.poison(on.space, Va(self.some_page(on.owned) << 12));
+        }
+    }
+
+    /// An object of this thread alone, mapped beside what it owns.
+    fn play_alone(&mut self, on: On<'_>, op: Op) {
+        let vm = self.shared.vm;
+        let access = |va, access, store| self.access(on.space, va, access, store);
+        match alone::play(vm, on.space, op, access) {
+            Ok(true) => {}
+            Ok(false) => self.outcome.refused += 1,
+            Err(what) => panic!("{what}; {}", self.place(&on)),
         }
     }
 

@@ -32,6 +32,8 @@ const _: () = {
     // An owner's id is the handle of an object, which is below 2^49.
     assert!(2 * PFN_END * PAGE_SIZE as u64 <= 1 << 62);
 };
+/// Flag of an object's page: see [`Data::is_frozen`].
+const FROZEN: u16 = 1;
 const COUNT: usize = 1;
 const OWNER: usize = 2;
 const INDEX: usize = 3;
@@ -51,8 +53,9 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
+    /// In one word; 0 for none.
     #[inline]
-    fn pack(self) -> u64 {
+    pub fn pack(self) -> u64 {
         match self {
             Owner::None => 0,
             Owner::Space(id) => id << 2 | 1,
@@ -61,8 +64,9 @@ impl Owner {
         }
     }
 
+    /// The opposite of [`Owner::pack`].
     #[inline]
-    fn unpack(raw: u64) -> Owner {
+    pub fn unpack(raw: u64) -> Owner {
         match raw & 3 {
             1 => Owner::Space(raw >> 2),
             2 => Owner::Family(raw >> 2),
@@ -149,6 +153,25 @@ impl<'a> Data<'a> {
     #[inline]
     pub fn index(self) -> u64 {
         self.0.word(INDEX).load(Ordering::Acquire)
+    }
+
+    /// Whether a page of an object is frozen: nobody maps it anew, or touches its bytes, but who
+    /// froze it.
+    #[inline]
+    pub fn is_frozen(self) -> bool {
+        self.0.flags() & FROZEN != 0
+    }
+
+    /// Freezes it. Under the object's guard.
+    #[inline]
+    pub fn freeze(self) {
+        self.0.set_flags(FROZEN);
+    }
+
+    /// The opposite, by who froze it.
+    #[inline]
+    pub fn thaw(self) {
+        self.0.clear_flags(FROZEN);
     }
 
     /// The lock under which the frame keeps its owner and its place.

@@ -31,8 +31,8 @@ pub const SLAB_SIZE: usize = 4;
 ///
 /// **Every use.**
 /// - head: bits 0..8 the use, 8..16 the order of the block that the frame starts (18 at most), both
-///   by the owner; 16..32 flags of the use. Only a table has one: bit 16, made to map zeros, by the
-///   owner.
+///   by the owner; 16..32 flags of the use. A table has one: bit 16, made to map zeros, by the
+///   owner. A page of an object has one: bit 16, frozen, under the object's guard.
 /// - lock: the frame busy lock of data, the node lock of a table.
 ///
 /// **Data** (`data`; map count and split: `rmap::map_count`). Only the first frame of a block, or
@@ -110,6 +110,7 @@ impl Record {
             5 => Use::Zero,
             6 => Use::ZeroTable,
             7 => Use::Poisoned,
+            8 => Use::Object,
             _ => Use::Free,
         }
     }
@@ -130,6 +131,12 @@ impl Record {
     #[inline]
     pub(crate) fn set_flags(&self, flags: u16) {
         self.head.fetch_or((flags as u32) << 16, Ordering::AcqRel);
+    }
+
+    /// Clears flags. As `set_flags`.
+    #[inline]
+    pub(super) fn clear_flags(&self, flags: u16) {
+        self.head.fetch_and(!((flags as u32) << 16), Ordering::AcqRel);
     }
 
     /// 32 bits for a [`Lock`](crate::sync::Lock).

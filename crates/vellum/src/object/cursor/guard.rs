@@ -2,7 +2,7 @@
 
 use crate::error::Invalid;
 use crate::machine::Machine;
-use crate::object::objects::Objects;
+use crate::object::layer::ObjectLayer;
 use crate::object::trie::edit::Edit;
 use crate::object::trie::retire::BATCH;
 use crate::object::trie::{Shape, Trie, word::Word};
@@ -44,7 +44,7 @@ impl TrieToken {
 impl<'t, M: Machine> TrieGuard<'t, M> {
     pub(in super::super) fn new<H: Above<Object>>(
         trie: &'t Trie,
-        objects: &'t Objects<M>,
+        objects: &'t ObjectLayer<M>,
         token: &'t mut Token<H>,
     ) -> Self {
         debug_assert!(

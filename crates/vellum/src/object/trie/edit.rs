@@ -5,7 +5,7 @@ use super::Trie;
 use super::node::{Counts, Node};
 use super::word::{LEAF_LEVEL, LOW_BITS, Word};
 use crate::machine::Machine;
-use crate::object::objects::Objects;
+use crate::object::layer::ObjectLayer;
 use crate::sync::atomic::Ordering;
 use crate::sync::touch;
 
@@ -47,7 +47,7 @@ impl<'e> Spot<'e> {
 
 /// A trie under its guard.
 pub(in super::super) struct Edit<'e, M: Machine> {
-    pub objects: &'e Objects<M>,
+    pub objects: &'e ObjectLayer<M>,
     pub trie: &'e Trie,
 }
 

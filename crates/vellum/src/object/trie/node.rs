@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use super::word::{MARKS, Word};
 use crate::addr::{PAGE_SIZE, Pfn};
 use crate::machine::Machine;
-use crate::object::objects::Objects;
+use crate::object::layer::ObjectLayer;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::touch;
 
@@ -47,7 +47,7 @@ impl<'a> Node<'a> {
     pub fn slot(self, number: usize) -> &'a AtomicU64 {
         let number = number & (self.slots() - 1);
         // SAFETY: below the number of slots of its kind of node, all of which are atomics in memory
-        // that stays a node as long as the reference may be used: see `Objects::node`.
+        // that stays a node as long as the reference may be used: see `ObjectLayer::node`.
         unsafe { self.slots.add(number).as_ref() }
     }
 
@@ -175,7 +175,7 @@ impl Counts {
     }
 }
 
-impl<M: Machine> Objects<M> {
+impl<M: Machine> ObjectLayer<M> {
     /// The node that a word names. The caller found the word in a tree whose guard it holds, or
     /// inside an epoch, or has just made the node: so the memory is a node as long as it is used.
     #[inline]

@@ -21,7 +21,7 @@ use super::edit::prefix;
 use super::node::Node;
 use super::word::{INDEX_END, LOW_BITS, TrieEntry, Word};
 use crate::machine::Machine;
-use crate::object::objects::Objects;
+use crate::object::layer::ObjectLayer;
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{EpochGuard, touch};
@@ -30,7 +30,7 @@ use crate::sync::{EpochGuard, touch};
 #[must_use = "the epoch is left at once"]
 pub struct TrieReader<'t, M: Machine> {
     trie: &'t Trie,
-    objects: &'t Objects<M>,
+    objects: &'t ObjectLayer<M>,
     /// Dropped after the counts are noted.
     epoch: EpochGuard<'t, M>,
     visits: Cell<u64>,
@@ -49,7 +49,7 @@ impl TriePlace<'_> {
 }
 
 impl<'t, M: Machine> TrieReader<'t, M> {
-    pub(in super::super) fn new(trie: &'t Trie, objects: &'t Objects<M>) -> Self {
+    pub(in super::super) fn new(trie: &'t Trie, objects: &'t ObjectLayer<M>) -> Self {
         let epoch = objects.epochs.enter(&objects.machine);
         touch(&objects.machine, &trie.root, false);
         TrieReader { trie, objects, epoch, visits: Cell::new(0) }

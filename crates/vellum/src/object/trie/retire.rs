@@ -7,7 +7,7 @@ use super::edit::Edit;
 use super::node::Node;
 use super::word::Word;
 use crate::machine::Machine;
-use crate::object::objects::Objects;
+use crate::object::layer::ObjectLayer;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Queue, TableLock, Token};
 
@@ -41,7 +41,7 @@ impl<'e, M: Machine> Edit<'e, M> {
     }
 }
 
-impl<M: Machine> Objects<M> {
+impl<M: Machine> ObjectLayer<M> {
     /// Frees a list after one wait for the readers. The caller is in no epoch.
     #[inline]
     pub(in super::super) fn free_dead<H: Above<TableLock> + Above<Queue>>(

@@ -9,7 +9,7 @@ use crate::addr::{Order, PAGE_SIZE, Pfn};
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Machine, Use};
-use crate::object::objects::Objects;
+use crate::object::layer::ObjectLayer;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Above, Queue, Token};
 
@@ -19,7 +19,7 @@ const MOST_SMALL: usize = 3;
 
 /// Memory for the nodes of one insertion, taken while no guard is held.
 pub struct NodeReserve<'v, M: Machine> {
-    objects: &'v Objects<M>,
+    objects: &'v ObjectLayer<M>,
     pub(in super::super) stock: Stock,
 }
 
@@ -31,7 +31,7 @@ pub(in super::super) struct Stock {
 }
 
 impl<'v, M: Machine> NodeReserve<'v, M> {
-    pub(in super::super) fn new(objects: &'v Objects<M>) -> Self {
+    pub(in super::super) fn new(objects: &'v ObjectLayer<M>) -> Self {
         NodeReserve { objects, stock: Stock::default() }
     }
 
@@ -63,7 +63,7 @@ impl<M: Machine> Drop for NodeReserve<'_, M> {
 
 /// Where a change of a trie takes the memory for its nodes.
 pub(in super::super) enum Supply<'s, 'v, M: Machine, H> {
-    Now(&'v Objects<M>, &'s mut Token<H>),
+    Now(&'v ObjectLayer<M>, &'s mut Token<H>),
     Before(&'s mut Stock),
 }
 
@@ -107,7 +107,7 @@ impl<M: Machine, H: Above<Queue>> Supply<'_, '_, M, H> {
     }
 }
 
-impl<M: Machine> Objects<M> {
+impl<M: Machine> ObjectLayer<M> {
     fn take_small<H: Above<Queue>>(&self, token: &mut Token<H>) -> Result<u64, NoMemory> {
         let object = self.small.alloc(&self.machine, &self.frames, token)?;
         Ok(object.pfn().addr() + object.offset() as u64)

@@ -24,7 +24,7 @@ pub struct Shape {
 impl Shape {
     /// Bytes of the nodes in the trie. Records of frames are not counted.
     pub fn bytes(&self) -> u64 {
-        self.small * super::super::objects::SMALL_BYTES as u64 + self.large * 4096
+        self.small * super::super::layer::SMALL_BYTES as u64 + self.large * 4096
     }
 }
 

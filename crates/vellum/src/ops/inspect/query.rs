@@ -36,6 +36,9 @@ impl<M: Machine> Query<'_, M> {
         let rights = self.region(region).packed().rights();
         match M::Codec::decode(spot.raw, spot.level) {
             Entry::Reserved => Some(Page::Reserved { rights }),
+            Entry::Shared(pfn, flags) => {
+                Some(Page::Mapped { pfn, level: spot.level, flags, rights, zero: false })
+            }
             Entry::Leaf(pfn, flags) => {
                 // A space that has never used the huge page of zeros does not map it, whatever that
                 // is by now.

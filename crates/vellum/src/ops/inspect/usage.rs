@@ -38,7 +38,9 @@ impl<M: Machine> CountUsage<'_, M> {
                     usage.zero_leaves += 1
                 }
                 Entry::Leaf(pfn, _) if self.is_zero(pfn) => usage.zero_huge_leaves += 1,
-                Entry::Leaf(..) | Entry::Inaccessible(_) => {
+                Entry::Leaf(..) | Entry::Shared(..) | Entry::Inaccessible(_) => {
+                    let shared = matches!(entry, Entry::Shared(..));
+                    usage.shared_pages += if shared { pages } else { 0 };
                     usage.rss_pages += pages;
                     usage.huge_leaves += u64::from(level == Level::TWO);
                     usage.giant_leaves += u64::from(level == Level::THREE);

@@ -5,20 +5,23 @@
 //! words that mean nothing while the system is at rest.
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
-use crate::entry::Entry;
+use crate::entry::{Entry, Flags};
 use crate::error::{Invalid, ensure};
 use crate::fault::Faults;
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
+use crate::object::{Present, Tries};
 use crate::ops::inspect::usage::CountUsage;
 use crate::ops::spaces::fork::Fork;
 use crate::pagetable::node::{Node, full_run};
 use crate::platform::over;
+use crate::rmap::attachment::Attach;
 use crate::space::{Audit, MAX_SPACES, Space, SpaceRecord};
 use crate::stats::Counter;
+use crate::sync::Token;
 use crate::sync::atomic::Ordering;
 use crate::vma::find_hole::FindHole;
-use crate::vma::region::COUNTING;
+use crate::vma::region::{COUNTING, Region};
 
 /// The free pages of a node's span: at its low end, at its high end, and the longest run.
 struct Holes {
@@ -69,6 +72,7 @@ impl<M: Machine> Validate<'_, M> {
                 self.check_node(&mut walk, self.node(record.root()), self.top(), None, 0)?;
             }
         }
+        self.check_objects(all, &mut audit)?;
         audit.table_frames = audit.usage.table_nodes;
         for slab in self.slabs() {
             audit.slab_frames += slab.validate(&self.frames)?.pages;
@@ -119,7 +123,10 @@ impl<M: Machine> Validate<'_, M> {
         let Some(handle) = handle else { return Ok(()) };
         let region = self.region(handle);
         if pass == Pass::Count {
-            let (kept, packed) = (region.packed().0, region.attrs().pack().0);
+            let attrs = region.attrs().pack();
+            let has_object = region.attachment().is_some();
+            let packed = if has_object { attrs.with_object().0 } else { attrs.0 };
+            let kept = region.packed().0;
             ensure(kept == packed, "attributes of a region", handle.raw(), kept, packed)?;
             region.set_replaces(if region.counting() {
                 region.replaces() + 1
@@ -235,6 +242,11 @@ impl<M: Machine> Validate<'_, M> {
                 let may_be = fits && !rights.is_none() && !rights.exec && takes_zeros;
                 is_so(may_be, "a shared table of zeros where it may be")
             }
+            Entry::Shared(pfn, flags) => self.check_shared(walk, (pfn, flags), region, (va, level)),
+            // Only pages of the object, and none where nobody may access them.
+            Entry::Leaf(..) | Entry::Inaccessible(_) if region.packed().has_object() => {
+                is_so(false, "a page of the object where one is mapped")
+            }
             Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
                 let fits = self.is_zero_leaf(pfn, level)
                     && (level == Level::ONE || self.huge_zero() == Some(pfn));
@@ -264,6 +276,70 @@ impl<M: Machine> Validate<'_, M> {
             }
             _ => Err(Invalid::new("entries in transit at rest", va, 0, 1)),
         }
+    }
+
+    /// One mapping of a page of an object.
+    fn check_shared(
+        self,
+        walk: &mut Walk<'_>,
+        (pfn, flags): (Pfn, Flags),
+        region: &Region,
+        (va, level): (u64, Level),
+    ) -> Result<(), Invalid> {
+        let is_so = |sentence, what| ensure(sentence, what, va, 1, 0);
+        let object = self.object_of(region);
+        let object = object.ok_or(Invalid::new("an object for a page of one", va, 1, 0))?;
+        let rights = region.attrs().rights;
+        is_so(level == Level::ONE, "the size of an object's page")?;
+        is_so(!rights.is_none() && flags.exec == rights.exec, "rights of an object's page")?;
+        is_so(flags.write == rights.write, "rights to write an object's page")?;
+        let index = (va >> PAGE_SHIFT).wrapping_add(region.shift());
+        self.check_object_page(object, index, pfn)?;
+        let there = matches!(self.present(object, index), Present::Page(there) if there == pfn);
+        is_so(there, "an object has the page that is mapped")?;
+        if walk.pass == Pass::Count {
+            let data = Data::of(self.frames.record(pfn));
+            data.set_generation(data.generation() + 1);
+        }
+        Ok(())
+    }
+
+    /// Every object's pages, mapped or not, and how often they were found mapped.
+    fn check_objects(self, all: bool, audit: &mut Audit) -> Result<(), Invalid> {
+        self.for_each_object(|handle, record| {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+            guard.validate()?;
+            let mut cursor = guard.cursor();
+            let mut found = cursor.lookup_ge(0);
+            let mut mapped = 0;
+            while let Some((index, entry)) = found {
+                let pfn = entry.pfn();
+                let check = |right, what, kept, found| ensure(right, what, pfn.0, kept, found);
+                check(index < record.pages(), "pages past an object's end", record.pages(), index)?;
+                let kept = self.check_object_page(handle, index, pfn)?;
+                let data = Data::of(self.frames.record(pfn));
+                let seen = data.generation();
+                data.set_generation(0);
+                let right = seen == kept || !all && seen < kept;
+                check(right, "mappings of an object's page", kept, seen)?;
+                mapped += kept;
+                audit.object_frames += 1;
+                found = cursor.next_entry();
+            }
+            let attached = Attach(self.0).check_attachments(handle)?;
+            ensure(
+                mapped == 0 || attached != 0,
+                "attachments of an object",
+                handle.raw(),
+                0,
+                mapped,
+            )
+        })?;
+        audit.data_frames += audit.object_frames;
+        let kept = self.stats().get(Counter::ShmemPages) as u64;
+        let found = audit.object_frames;
+        ensure(kept == found, "pages of objects", 0, kept, found)
     }
 
     /// One mapping of a block by a leaf of `order`, unit by unit.

@@ -19,7 +19,7 @@ use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb};
 use crate::ops::map::Map;
-use crate::ops::protect::Protect;
+use crate::ops::protect::{Protect, shared_entry};
 use crate::ops::remap::relocate::{Relocate, RemapPlan};
 use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
@@ -188,7 +188,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         let mut done = Ok(());
         let mut have = u64::MAX;
         self.scan(space, old, &mut |va, level, entry| {
-            if let Entry::Busy(Busy::Page(_)) = entry {
+            if let Entry::Busy(Busy::Page(_) | Busy::Shared(_)) = entry {
                 let to = va.0.wrapping_add(delta);
                 if level == Level::ONE && to & !(Order::HUGE.bytes() - 1) == have {
                     return true;
@@ -271,9 +271,13 @@ impl<'v, M: Machine> Remap<'v, M> {
                     let below = at.below(slot, self.node(child));
                     self.transfer_node(space, below, old, delta, destination)
                 }
-                Entry::Busy(Busy::Page(pfn)) => {
+                Entry::Busy(busy @ (Busy::Page(pfn) | Busy::Shared(pfn))) => {
                     let to = Va(at.va(slot).wrapping_add(delta));
-                    self.put_page(space, to, level, pfn, destination);
+                    if busy == Busy::Shared(pfn) {
+                        self.put_shared(space, to, pfn, destination);
+                    } else {
+                        self.put_page(space, to, level, pfn, destination);
+                    }
                     self.store(table, slot, level, Entry::Busy(Busy::Nothing));
                     left += 1;
                 }
@@ -286,6 +290,22 @@ impl<'v, M: Machine> Remap<'v, M> {
             let _guard = node.lock(&self.machine, &mut top);
             node.sub_resident(left);
         }
+    }
+
+    /// Puts a page of an object in place. The tables are there.
+    fn put_shared(self, space: &SpaceRecord, va: Va, pfn: Pfn, destination: &mut Destination<'v>) {
+        let spot = self.0.descend(space, va);
+        if destination.node.is_none_or(|node| node.pfn != spot.node.pfn) {
+            self.count_put(destination);
+            destination.node = Some(spot.node);
+        }
+        let rights =
+            spot.region.map_or(Rights::NONE, |handle| self.region(handle).packed().rights());
+        let flags = Flags { accessed: true, dirty: rights.write, ..Flags::default() };
+        self.store(spot.node.pfn, spot.slot, spot.level, shared_entry(rights, pfn, flags));
+        destination.arrived += 1;
+        // What follows may be private.
+        destination.bytes = 0;
     }
 
     /// Puts one page, or its sub-blocks, in place. The tables are there.

@@ -27,7 +27,7 @@ use crate::pagetable::boundary::MissingTables;
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::preallocated::Preallocated;
 use crate::platform::over;
-use crate::space::SpaceRecord;
+use crate::space::{Backing, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::vma::edit::Edit;
 use crate::vma::interval::pairs::list_class;
@@ -150,14 +150,21 @@ impl<M: Machine> Relocate<'_, M> {
         self.parts(space, plan, &mut |_, handle| {
             let region = self.region(handle);
             let shift = region.shift().wrapping_sub(pages);
-            let moved = self.make_region(region.attrs(), shift, edit.token)?;
+            let moved = match self.object_of(region) {
+                Some(object) => Map(self.0).object_region(edit, region.attrs(), object, shift)?,
+                None => {
+                    let backing = Backing { shift, attachment: None };
+                    self.make_region(region.attrs(), backing, edit.token)?
+                }
+            };
             match prepared.last {
                 Some(last) => self.region(last).next.store(moved.raw(), Ordering::Relaxed),
                 None => prepared.first = Some(moved),
             }
             prepared.last = Some(moved);
             prepared.parts += 1;
-            if self.add_shift(space, shift, edit.token)? {
+            // Where an object is mapped its attachments say.
+            if !region.packed().has_object() && self.add_shift(space, shift, edit.token)? {
                 self.region(moved).set_replaces(1);
             }
             Ok(())
@@ -299,7 +306,7 @@ impl<M: Machine> Relocate<'_, M> {
                 Entry::Table(child) => {
                     self.count_for_pages(count, plan, at.below(slot, self.node(child)))
                 }
-                Entry::Busy(Busy::Page(_)) => {
+                Entry::Busy(Busy::Page(_) | Busy::Shared(_)) => {
                     self.count_for_page(count, plan, Va(at.va(slot)), level)
                 }
                 _ => {}

@@ -52,6 +52,10 @@ impl<M: Machine> RelocateInTable<'_, M> {
         let Some(handle) = own.or_else(|| self.region_of(from_node, from.slots.0)) else {
             return Ok(false);
         };
+        // What is kept for the next change must not keep an object.
+        if self.region(handle).packed().has_object() {
+            return Ok(false);
+        }
         let attrs = self.region(handle).attrs();
         let delta = new.start().0.wrapping_sub(old.start().0);
         let shift = self.region(handle).shift().wrapping_sub((delta as i64 >> 12) as u64);

@@ -86,8 +86,10 @@ impl<M: Machine> Stash<'_, M> {
                     true
                 }
                 Some(entry) => {
-                    if matches!(entry, Entry::ZeroTable(_)) {
-                        receipt.span(va, level.entry_bytes());
+                    match entry {
+                        Entry::ZeroTable(_) => receipt.span(va, level.entry_bytes()),
+                        Entry::Shared(..) => receipt.leaf(va, level),
+                        _ => {}
                     }
                     true
                 }
@@ -105,6 +107,10 @@ impl<M: Machine> Stash<'_, M> {
             Entry::Leaf(pfn, flags) if self.is_zero_leaf(pfn, level) => {
                 nothing | note(ZERO, flags, self.zero_slot(pfn))
             }
+            Entry::Shared(pfn, flags) => {
+                let busy = M::Codec::encode(Entry::Busy(Busy::Shared(pfn)), level);
+                busy | note(PAGE, flags, 0)
+            }
             Entry::Leaf(pfn, flags) => page(pfn) | note(PAGE, flags, 0),
             Entry::Inaccessible(pfn) => page(pfn),
             Entry::Reserved => nothing,
@@ -117,13 +123,14 @@ impl<M: Machine> Stash<'_, M> {
 
     /// What a mark stands for.
     fn unmark(self, raw: u64, level: Level, va: Va) -> Option<Entry> {
+        let note = raw >> NOTE_SHIFT;
+        let flags = Flags::from_bits(note);
         let page = match M::Codec::decode(raw, level) {
             Entry::Busy(Busy::Page(pfn)) => Some(pfn),
+            Entry::Busy(Busy::Shared(pfn)) => return Some(Entry::Shared(pfn, flags)),
             Entry::Busy(Busy::Nothing) => None,
             _ => return None,
         };
-        let note = raw >> NOTE_SHIFT;
-        let flags = Flags::from_bits(note);
         let slot = (note >> SLOT_SHIFT) as usize;
         match note & KIND {
             PAGE => page.map(|pfn| Entry::Leaf(pfn, flags)),

@@ -38,6 +38,7 @@ impl<M: Machine> Exit<'_, M> {
             let mut top = Token::top();
             Fork(self.0).leave_family(&space, &mut top);
             self.take_apart(record, &mut top);
+            self.drop_family(record, &mut top);
             self.spaces.free(m, &self.frames, &mut top, space.handle);
         });
     }

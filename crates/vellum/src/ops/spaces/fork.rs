@@ -29,6 +29,7 @@ use crate::ops::spaces::exit::Exit;
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::platform::over;
+use crate::rmap::attachment::Attach;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 use crate::tlb::Receipt;
@@ -49,8 +50,9 @@ struct CopyRun<'v> {
     slots: usize,
     /// Entries not copied yet; nothing follows the last one.
     left: u64,
-    /// Resident pages copied.
+    /// Resident pages copied, and pages of objects beside them.
     pages: u64,
+    shared: u64,
 }
 
 impl CopyRun<'_> {
@@ -95,6 +97,9 @@ impl<M: Machine> Fork<'_, M> {
             self.undo_join_family(space, child, (family, made), edit.token);
             return done;
         }
+        if from.maps_objects() {
+            self.share_objects(edit, to);
+        }
         let mut copying = Copying { receipt: Receipt::new(), family: family.raw() };
         self.copy_node(&mut copying, self.root(from), self.node(to.root()));
         self.share_huge_zero(from, to);
@@ -102,6 +107,35 @@ impl<M: Machine> Fork<'_, M> {
         to.finish_child();
         from.let_faults_go();
         Ok(())
+    }
+
+    /// The child may come to map what the parent maps of objects.
+    #[cold]
+    fn share_objects(self, edit: &mut Edit<'_>, to: &SpaceRecord) {
+        to.note_object();
+        self.share_below(edit, self.root(edit.space));
+    }
+
+    fn share_below(self, edit: &mut Edit<'_>, at: Cursor<'_>) {
+        let space = edit.space;
+        self.intervals(at.node).check(|region| {
+            if let Some(attachment) = self.region(region).attachment() {
+                Attach(self.0).share_attachment(attachment, space, edit.token);
+            }
+        });
+        if at.level == Level::ONE {
+            return;
+        }
+        // No entry comes or goes under the lock, so the count says when nothing more can follow.
+        let (mut left, mut slot) = (at.node.state().count(), 0);
+        while left != 0 && slot < self.slots(at.level) {
+            let entry = self.load(at.node.pfn, slot, at.level);
+            if let Entry::Table(child) = entry {
+                self.share_below(edit, at.below(slot, self.node(child)));
+            }
+            left -= u64::from(entry != Entry::Empty);
+            slot += 1;
+        }
     }
 
     /// What of a fork takes memory, after the family: the list of index shifts, every table, every
@@ -170,6 +204,7 @@ impl<M: Machine> Fork<'_, M> {
             slots: self.slots(level),
             left: from.state().count(),
             pages: 0,
+            shared: 0,
         };
         while run.goes_on() {
             // Tables below are copied without this node's lock; leaves in one go under it.
@@ -202,7 +237,8 @@ impl<M: Machine> Fork<'_, M> {
         // The child's holes are the parent's, so the parent's bound on the longest one holds for
         // it.
         let (count, state) = (from.state().count() - run.left, from.state());
-        to.set_state(to.state().with_count(count).with_resident(run.pages).with_run(state.run()));
+        let resident = run.pages + run.shared;
+        to.set_state(to.state().with_count(count).with_resident(resident).with_run(state.run()));
     }
 
     /// Copies what is below a table's entry to where the child's entry `to` leads.
@@ -247,6 +283,17 @@ impl<M: Machine> Fork<'_, M> {
                 continue;
             }
             let copy = match M::Codec::decode(raw, level) {
+                // Both sides may write a page that an object has.
+                Entry::Shared(pfn, _) => {
+                    match self.add_shared_mapping(pfn) {
+                        Ok(()) => {
+                            run.shared += 1;
+                            raw
+                        }
+                        // The object has the page.
+                        Err(NoMemory) => M::Codec::encode(Entry::Reserved, level),
+                    }
+                }
                 Entry::Leaf(pfn, flags) => {
                     let read_only = Flags { write: false, dirty: false, ..flags };
                     let shared = M::Codec::encode(Entry::Leaf(pfn, read_only), level);
@@ -296,7 +343,7 @@ impl<M: Machine> Fork<'_, M> {
     pub(crate) fn is_page(self, entry: Entry) -> bool {
         match entry {
             Entry::Leaf(pfn, _) => !self.is_zero(pfn),
-            Entry::Inaccessible(_) => true,
+            Entry::Shared(..) | Entry::Inaccessible(_) => true,
             _ => false,
         }
     }

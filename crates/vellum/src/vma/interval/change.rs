@@ -17,7 +17,7 @@ use crate::vma::interval::undo::Undo;
 
 /// A change of what a node's intervals say. Before readers get on, faults that read them before
 /// learn of it.
-struct Change<'a, M: Machine> {
+pub(super) struct Change<'a, M: Machine> {
     space: &'a SpaceRecord,
     _write: SeqWrite<'a, M>,
 }
@@ -32,7 +32,7 @@ impl<M: Machine> Drop for Change<'_, M> {
 impl<M: Machine> Intervals<'_, M> {
     /// Starts a change, which ends when the guard is dropped. Under the mmap lock and the node's.
     #[inline]
-    fn change<'a>(&'a self, space: &'a SpaceRecord) -> Change<'a, M> {
+    pub(super) fn change<'a>(&'a self, space: &'a SpaceRecord) -> Change<'a, M> {
         let m = &self.regions.machine;
         let change = Change { space, _write: self.node.sequence().write(m) };
         touch(m, self.node.interval_word(0), true);
@@ -194,7 +194,14 @@ impl<M: Machine> Intervals<'_, M> {
 
     /// Drops pairs that speak only for slots in `[first, end)`, which are empty now. Needs no
     /// memory.
-    pub fn forget(&self, edit: &mut Edit<'_>, (first, end): (usize, usize)) {
+    pub fn forget(&self, edit: &mut Edit<'_>, slots: (usize, usize)) {
+        self.forget_slots(edit, slots);
+        if edit.space.maps_objects() {
+            self.forget_idle(edit);
+        }
+    }
+
+    fn forget_slots(&self, edit: &mut Edit<'_>, (first, end): (usize, usize)) {
         if self.node.state().listed() == 0 {
             return;
         }
@@ -271,7 +278,13 @@ impl<M: Machine> Intervals<'_, M> {
 
     /// Joins neighbours of `[from, to)` that say the same, and drops a first pair that says
     /// nothing.
-    fn merge(&self, pairs: &mut Pairs<'_>, from: usize, to: usize, deferred: &mut DeferredFree) {
+    pub(super) fn merge(
+        &self,
+        pairs: &mut Pairs<'_>,
+        from: usize,
+        to: usize,
+        deferred: &mut DeferredFree,
+    ) {
         let mut i = from;
         let mut to = to.min(pairs.len);
         while i < to {

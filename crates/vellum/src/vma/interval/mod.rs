@@ -20,6 +20,7 @@
 //! ([`Intervals::room`], which may fail); the changes themselves cannot.
 
 mod change;
+mod idle;
 pub(crate) mod pairs;
 mod room;
 pub(crate) mod undo;

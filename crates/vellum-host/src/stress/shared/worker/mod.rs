@@ -18,6 +18,7 @@ use super::arena::{Extent, Kind};
 use super::state::{Outcome, Shared};
 use crate::machine::CpuGuard;
 use crate::rng::Rng;
+use crate::stress::alone;
 use crate::stress::ops::{Op, TABLE};
 use bytes::AccessOrigin;
 use verbs::WipeMethod;
@@ -86,6 +87,9 @@ impl<'a, C: Codec> Worker<'a, C> {
             Op::Rest => self.rest(),
             Op::Poison => self.poison(),
             Op::Forbid => self.forbid(last),
+            Op::MapObject | Op::ReadObject | Op::WriteObject | Op::Resize | Op::Punch => {
+                self.play_alone(op);
+            }
             Op::Shrink => {
                 self.shared.vm.shrink_zeros();
             }
@@ -148,6 +152,18 @@ impl<'a, C: Codec> Worker<'a, C> {
 
     fn refused(&mut self) {
         self.outcome.refused += 1;
+    }
+
+    /// An object of this thread alone, mapped beside the ranges.
+    fn play_alone(&mut self, op: Op) {
+        let shared = self.shared;
+        self.home();
+        let access = |va, access, store| self.access(&shared.space, va, access, store);
+        match alone::play(shared.vm, &shared.space, op, access) {
+            Ok(true) => {}
+            Ok(false) => self.refused(),
+            Err(what) => self.fail(what),
+        }
     }
 
     /// A block of frames, taken and given back.

@@ -1,10 +1,12 @@
-//! The layer that has the memory of tries.
+//! The layer that has the objects, and the memory of their tries.
 
 use crate::frame::Slab;
 use crate::machine::Machine;
+use crate::object::record::ObjectRecord;
 use crate::platform::above;
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Lock, Queue};
 use crate::vma::Regions;
 
 /// Bytes of a small node: a line of eight slots and a line for its header.
@@ -13,8 +15,13 @@ pub(super) const SMALL_BYTES: usize = 128;
 /// The layer that knows what is at an index of an object. The layers below come first: a reference
 /// to them is one to this.
 #[repr(C)]
-pub(crate) struct Objects<M: Machine> {
+pub(crate) struct ObjectLayer<M: Machine> {
     regions: Regions<M>,
+    /// Records of objects, and the list of all of them.
+    pub(super) objects: Slab,
+    pub(super) list: Lock<Queue>,
+    /// Under the list's lock.
+    pub(super) first: AtomicU64,
     /// Small nodes.
     pub(super) small: Slab,
     /// Frames that are large nodes. Written by anyone, atomically.
@@ -23,12 +30,15 @@ pub(crate) struct Objects<M: Machine> {
     pub(super) next_name: AtomicU64,
 }
 
-above!(Objects, regions: Regions);
+above!(ObjectLayer, regions: Regions);
 
-impl<M: Machine> Objects<M> {
-    pub fn new(regions: Regions<M>) -> Objects<M> {
-        Objects {
+impl<M: Machine> ObjectLayer<M> {
+    pub fn new(regions: Regions<M>) -> ObjectLayer<M> {
+        ObjectLayer {
             regions,
+            objects: Slab::new(size_of::<ObjectRecord>()),
+            list: Lock::new(),
+            first: AtomicU64::new(0),
             small: Slab::new(SMALL_BYTES),
             large: AtomicU64::new(0),
             next_name: AtomicU64::new(1),
@@ -39,7 +49,7 @@ impl<M: Machine> Objects<M> {
     pub fn stats(&self) -> Stats {
         let mut stats = self.regions.stats();
         let large = self.large_nodes() as i64;
-        stats.add(Counter::SlabPages, self.small.pages() as i64);
+        stats.add(Counter::SlabPages, (self.small.pages() + self.objects.pages()) as i64);
         stats.add(Counter::ObjectNodes, self.small.objects() as i64 + large);
         stats
     }
@@ -50,8 +60,8 @@ impl<M: Machine> Objects<M> {
     }
 
     /// Every slab.
-    pub fn slabs(&self) -> [&Slab; 7] {
+    pub fn slabs(&self) -> [&Slab; 8] {
         let [a, b, c, d, e, f] = self.regions.slabs();
-        [a, b, c, d, e, f, &self.small]
+        [a, b, c, d, e, f, &self.objects, &self.small]
     }
 }

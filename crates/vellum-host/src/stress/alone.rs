@@ -1,0 +1,184 @@
+//! An object of one thread alone, from first to last: mapped into a space that others work in,
+//! written, read, made shorter and longer, and gone. What it must hold is known exactly. A fork by
+//! another thread may keep its mapping, and so the object, for longer.
+
+use vellum::addr::Va;
+use vellum::entry::Codec;
+use vellum::error::{FaultError, ObjectError, SpaceError};
+
+use vellum::space::{Access, Attrs, HugeAdvice, Placement, Rights, Space};
+use vellum::vm::{Object, ObjectPart, Vm};
+
+use super::ops::Op;
+use crate::machine::Host;
+
+const PAGE: u64 = 4096;
+/// Pages of the object.
+const PAGES: u64 = 24;
+/// The page that the mapping begins with.
+const FROM: u64 = 4;
+/// Bytes of the mapping: longer than the object, and than any hole among the ranges of a test.
+const BYTES: u64 = 16 << 20;
+/// Pages of the object that are written.
+const WRITTEN: [u64; 4] = [4, 5, 9, 23];
+
+/// Why a step ended.
+enum Trouble {
+    NoMemory,
+    Wrong(String),
+}
+
+impl From<FaultError> for Trouble {
+    fn from(error: FaultError) -> Trouble {
+        match error {
+            FaultError::NoMemory => Trouble::NoMemory,
+            error => Trouble::Wrong(format!("an access to an object gave {error:?}")),
+        }
+    }
+}
+
+impl From<ObjectError> for Trouble {
+    fn from(error: ObjectError) -> Trouble {
+        match error {
+            ObjectError::NoMemory => Trouble::NoMemory,
+            error => Trouble::Wrong(format!("a verb on an object gave {error:?}")),
+        }
+    }
+}
+
+/// Makes such an object and does what `op` is for. `access` is a program's access in the space,
+/// faults included. Says whether there was memory for all of it.
+///
+/// # Errors
+/// What is wrong.
+pub fn play<C: Codec>(
+    vm: &Vm<Host<C, true>>,
+    space: &Space,
+    op: Op,
+    access: impl FnMut(Va, Access, u64) -> Result<u64, FaultError>,
+) -> Result<bool, String> {
+    let Ok(object) = vm.objects().create(PAGES * PAGE) else { return Ok(false) };
+    let attrs = Attrs { thp: Some(HugeAdvice::NoHuge), ..Attrs::anonymous(Rights::READ_WRITE) };
+    let part = ObjectPart { object: &object, offset: FROM * PAGE };
+    let at = match vm.map_object(space, Placement::Anywhere, BYTES, attrs, part) {
+        Ok(at) => at,
+        Err(SpaceError::NoMemory) => {
+            vm.objects().discard(object);
+            return Ok(false);
+        }
+        Err(error) => return Err(format!("mapping an object gave {error:?}")),
+    };
+    let mut own = Own { vm, object, at, access };
+    let done = own.fill().and_then(|()| own.act(op));
+    let Own { object, mut access, .. } = own;
+    let (held, last) = if op == Op::MapObject && done.is_ok() {
+        // The mapping keeps it.
+        vm.objects().discard(object);
+        (None, access(word_at(at, FROM), Access::Read, 0))
+    } else {
+        (Some(object), Ok(stamp(FROM)))
+    };
+    let unmapped = vm.unmap(space, at, BYTES);
+    held.into_iter().for_each(|object| vm.objects().discard(object));
+    unmapped.map_err(|error| format!("unmapping an object gave {error:?}"))?;
+    match done {
+        Err(Trouble::Wrong(what)) => Err(what),
+        Err(Trouble::NoMemory) => Ok(false),
+        Ok(()) if last == Ok(stamp(FROM)) => Ok(true),
+        Ok(()) => Err(format!("an object that its mapping keeps gave {last:x?}")),
+    }
+}
+
+/// Where the word of a page is mapped.
+fn word_at(at: Va, page: u64) -> Va {
+    Va(at.0 + (page - FROM) * PAGE + page * 8)
+}
+
+fn stamp(page: u64) -> u64 {
+    0x00ab_0000 + page
+}
+
+/// The object, mapped.
+struct Own<'v, C: Codec, A> {
+    vm: &'v Vm<Host<C, true>>,
+    object: Object,
+    at: Va,
+    access: A,
+}
+
+impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, A> {
+    fn va(&self, page: u64) -> Va {
+        word_at(self.at, page)
+    }
+
+    /// Stores to some pages, and finds them in the object.
+    fn fill(&mut self) -> Result<(), Trouble> {
+        for page in WRITTEN {
+            let va = self.va(page);
+            (self.access)(va, Access::Write, stamp(page))?;
+        }
+        self.all_are(|_| true)
+    }
+
+    fn act(&mut self, op: Op) -> Result<(), Trouble> {
+        let objects = self.vm.objects();
+        match op {
+            Op::WriteObject => {
+                let value = 77u64.to_ne_bytes();
+                objects.write(&self.object, 9 * PAGE + 72, &value).1?;
+                self.is(9, 77)?;
+                objects.write(&self.object, 9 * PAGE + 72, &stamp(9).to_ne_bytes()).1?;
+            }
+            Op::Resize => {
+                // Page 9 is cut before its word.
+                objects.resize(&self.object, 9 * PAGE + 64)?;
+                self.is_past(10)?;
+                self.is_past(23)?;
+                self.is(9, 0)?;
+                objects.resize(&self.object, PAGES * PAGE)?;
+                return self.all_are(|page| page < 9);
+            }
+            Op::Punch => {
+                objects.punch(&self.object, 5 * PAGE + 40, 4 * PAGE + 40);
+                return self.all_are(|page| page == 4 || page == 23);
+            }
+            _ => {}
+        }
+        self.is_past(PAGES)?;
+        self.all_are(|_| true)
+    }
+
+    /// Whether the pages that were written still have their words, or have zeros.
+    fn all_are(&mut self, kept: impl Fn(u64) -> bool) -> Result<(), Trouble> {
+        for page in WRITTEN {
+            let wanted = if kept(page) { stamp(page) } else { 0 };
+            self.is(page, wanted)?;
+            let mut value = [0xaa; 8];
+            let there = self.vm.objects().read(&self.object, page * PAGE + page * 8, &mut value);
+            if (there, u64::from_ne_bytes(value)) != (8, wanted) {
+                let what = format!("page {page} of an object reads {value:x?}, wanted {wanted:#x}");
+                return Err(Trouble::Wrong(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn is(&mut self, page: u64, wanted: u64) -> Result<(), Trouble> {
+        let va = self.va(page);
+        match (self.access)(va, Access::Read, 0)? {
+            word if word == wanted => Ok(()),
+            word => Err(Trouble::Wrong(format!(
+                "page {page} of an object has {word:#x} at {va:?}, wanted {wanted:#x}"
+            ))),
+        }
+    }
+
+    fn is_past(&mut self, page: u64) -> Result<(), Trouble> {
+        let va = self.va(page);
+        match (self.access)(va, Access::Read, 0) {
+            Err(FaultError::Beyond) => Ok(()),
+            Err(FaultError::NoMemory) => Err(Trouble::NoMemory),
+            got => Err(Trouble::Wrong(format!("{va:?}, past an object's end, gave {got:x?}"))),
+        }
+    }
+}

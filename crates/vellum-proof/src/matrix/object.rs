@@ -1,0 +1,132 @@
+//! The object of a scenario: its pages, and what accesses and calls find there.
+//!
+//! `resize` to less sets the size in one instant, for all calls and all faults. Until it returns, a
+//! page past the new end that some space still maps may be used through that mapping, or not.
+//! `punch` and the clearing of a last page's rest take effect page by page, in one instant each.
+
+use super::acts::Action;
+use super::spec::{Cell, Effect, Outcome, Refusal, WORDS};
+use super::states::{OBJECT_BYTES, OBJECT_PAGES};
+use crate::small::SAMPLES;
+
+const PAGE: u64 = 4096;
+
+/// A page of the object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ObjectPage {
+    /// With these words.
+    There([u32; WORDS]),
+    /// Past the end since a call that has not returned.
+    Going([u32; WORDS]),
+    /// Past the end.
+    Gone,
+}
+
+/// The object.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ObjectModel {
+    /// Its size.
+    bytes: u64,
+    /// Its pages.
+    pub pages: [ObjectPage; OBJECT_PAGES],
+}
+
+impl Default for ObjectModel {
+    fn default() -> Self {
+        ObjectModel { bytes: OBJECT_BYTES, pages: [ObjectPage::There([0; WORDS]); OBJECT_PAGES] }
+    }
+}
+
+impl ObjectModel {
+    /// An access through a mapping, if it can end as it did.
+    pub(super) fn access(
+        &mut self,
+        page: usize,
+        outcome: Outcome,
+        act: impl FnOnce(&mut [u32; WORDS]) -> Outcome,
+    ) -> Option<Vec<Effect>> {
+        let beyond = outcome == Outcome::Refused(Refusal::Beyond);
+        let fits = match &mut self.pages[page] {
+            ObjectPage::There(words) => act(words) == outcome,
+            ObjectPage::Going(words) => beyond || act(words) == outcome,
+            ObjectPage::Gone => beyond,
+        };
+        fits.then(Vec::new)
+    }
+
+    /// Sets a word of the page that a cell is, if it is one of the object.
+    pub(super) fn set(&mut self, cell: &Cell, word: usize, value: u32) {
+        if let Some(page) = cell.object
+            && let ObjectPage::There(words) = &mut self.pages[page]
+        {
+            words[word] = value;
+        }
+    }
+
+    /// Zeros the words of a page from one on.
+    pub(super) fn clear(&mut self, page: usize, first: usize) {
+        if let ObjectPage::There(words) | ObjectPage::Going(words) = &mut self.pages[page] {
+            words[first..].fill(0);
+        }
+    }
+
+    /// Lets a call begin, if it can end as it did; says what is left to do.
+    pub(super) fn step(
+        &mut self,
+        act: Action,
+        value: u32,
+        outcome: Outcome,
+    ) -> Option<Vec<Effect>> {
+        let beyond = Outcome::Refused(Refusal::Beyond);
+        match act {
+            Action::ReadObject(page, word) | Action::WriteObject(page, word) => {
+                if page as u64 * PAGE + SAMPLES[word] as u64 + 4 > self.bytes {
+                    return (outcome == beyond).then(Vec::new);
+                }
+                let ObjectPage::There(words) = &mut self.pages[page] else { return None };
+                let done = match act {
+                    Action::WriteObject(..) => {
+                        words[word] = value;
+                        Outcome::Done
+                    }
+                    _ => Outcome::Value(words[word]),
+                };
+                (done == outcome).then(Vec::new)
+            }
+            Action::Punch(pages) => Some((0..pages).map(|page| Effect::Clear(page, 0)).collect()),
+            Action::Resize(bytes) => Some(self.resize(bytes)),
+            _ => None,
+        }
+    }
+
+    fn resize(&mut self, bytes: u64) -> Vec<Effect> {
+        let old = std::mem::replace(&mut self.bytes, bytes);
+        let kept = bytes.div_ceil(PAGE) as usize;
+        // The first word past an end, in its page.
+        let rest = |end: u64| {
+            let page = (end / PAGE) as usize;
+            let word = SAMPLES[..WORDS].iter().position(|&at| at as u64 >= end % PAGE);
+            word.filter(|_| !end.is_multiple_of(PAGE)).map(|word| (page, word))
+        };
+        if bytes >= old {
+            if let Some((page, word)) = rest(old) {
+                self.clear(page, word);
+            }
+            for page in &mut self.pages[..kept] {
+                if *page == ObjectPage::Gone {
+                    *page = ObjectPage::There([0; WORDS]);
+                }
+            }
+            return Vec::new();
+        }
+        let mut effects = Vec::new();
+        for (n, page) in self.pages.iter_mut().enumerate().skip(kept) {
+            if let ObjectPage::There(words) = *page {
+                *page = ObjectPage::Going(words);
+                effects.push(Effect::Cut(n));
+            }
+        }
+        effects.extend(rest(bytes).map(|(page, word)| Effect::Clear(page, word)));
+        effects
+    }
+}

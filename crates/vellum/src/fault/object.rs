@@ -1,0 +1,167 @@
+//! Faults in regions that map an object, and taking an object's pages out of every space.
+//!
+//! ```text
+//!   fault, inside one epoch              who takes a page out, or changes it
+//!   find the page; is it frozen?         freeze the page, under the object's guard
+//!   lock the node; still as seen?        wait until every CPU has left the epoch it is in
+//!   count the mapping, store the entry   visit the attachments, until no entry maps the page
+//! ```
+//! So a page that is present is mapped without the object's guard: whoever found it has stored its
+//! entry when the visits begin, and nobody finds it any more. An entry that a visit misses, since a
+//! fork or a remap had it in hand, is still counted by the page's record, and the visits are
+//! repeated. Rejected: looking again under the node's lock whether the page still is the object's
+//! (every fault pays for it).
+//!
+//! Where no page is present the epoch is left, a page of zeros is made and put into the object, and
+//! the fault looks again.
+
+use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
+use crate::entry::{Busy, Codec, Entry};
+use crate::error::FaultError;
+use crate::fault::{FaultRequest, Faults, Seen, Step};
+use crate::frame::SlabRef;
+use crate::machine::Machine;
+use crate::object::{ObjectPage, Present};
+use crate::pagetable::transit::{Settled, Transit, frame_of};
+use crate::platform::over;
+use crate::rmap::attachment::Attach;
+use crate::space::{Access, Fault, SpaceRecord};
+use crate::sync::{EpochGuard, Token};
+use crate::tlb::Receipt;
+
+/// Pages that are taken out of all spaces at once: a KiB of the stack. One flush of a space serves
+/// all of them.
+pub(crate) const BATCH: usize = 64;
+
+/// How often a visit that found not all looks at the counts before the next one, at most. Basis: a
+/// guess; it decides how much of a long fork the visits beside it repeat.
+const MOST_WAIT: u32 = 64;
+
+pub(crate) struct ObjectFault<'v, M: Machine>(pub &'v Faults<M>);
+
+over!(ObjectFault, Faults);
+
+impl<'v, M: Machine> ObjectFault<'v, M> {
+    /// Serves a fault on a reserved entry of a region that maps an object.
+    #[inline(never)]
+    pub fn serve(
+        self,
+        seen: &Seen<'_>,
+        ask: FaultRequest,
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        // A region on its way out has no object any more.
+        let Some(object) = self.object_of(seen.region) else { return Ok(Step::Again) };
+        let index = seen.index(Order::BASE);
+        if index >= self.object(object).pages() {
+            return Err(FaultError::Beyond);
+        }
+        match self.present(object, index) {
+            Present::Page(pfn) => self.map_page(seen, pfn, ask.access, &epoch),
+            Present::Frozen => Ok(Step::Frozen),
+            Present::Absent => {
+                // The attachment may go with the epoch, and the object with it.
+                self.object(object).attachments.keep();
+                let want = self.want(seen);
+                drop(epoch);
+                let made = self.make_page(object, index, (&want, ask.va), &mut Token::top());
+                self.let_go_of(object);
+                if made? { Ok(Step::Again) } else { Err(FaultError::Beyond) }
+            }
+        }
+    }
+
+    /// Maps a page that was found inside this epoch.
+    fn map_page(
+        self,
+        seen: &Seen<'_>,
+        pfn: Pfn,
+        access: Access,
+        epoch: &EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let spot = &seen.spot;
+        let entry = Entry::Shared(pfn, seen.fresh_flags(access));
+        if spot.level > Level::ONE {
+            let path = self.unlinked_path(spot.at, seen.va, Level::ONE)?;
+            if let Err(error) = self.add_shared_mapping(pfn) {
+                self.free_path(path);
+                return Err(error.into());
+            }
+            if !self.plant(seen, path, entry, true) {
+                self.sub_shared_mapping(pfn);
+                return Ok(Step::Again);
+            }
+            return Ok(Step::Done(Fault::Object));
+        }
+        let mut top = Token::top();
+        let _guard = spot.node.lock_inside(epoch, &mut top);
+        if !self.still(seen) {
+            return Ok(Step::Again);
+        }
+        self.add_shared_mapping(pfn)?;
+        self.write_entry(spot.node.pfn, spot.slot, spot.level, entry);
+        spot.node.add_resident(1);
+        Ok(Step::Done(Fault::Object))
+    }
+
+    /// Takes frozen pages of an object out of every space that maps them. The caller keeps the
+    /// object, holds no lock and is in no epoch.
+    pub fn unmap_everywhere(self, object: SlabRef, pages: &[ObjectPage]) {
+        let is_done = || pages.iter().all(|page| self.is_unmapped(page.0));
+        let mut wait = 1;
+        while !is_done() {
+            Attach(self.0).for_each_attachment(object, &mut Token::top(), |space, shift| {
+                self.unmap_from(space, shift, pages);
+            });
+            // A fork, a verb or an exit has an entry in hand, perhaps a task of this CPU.
+            for _ in 0..wait {
+                if is_done() {
+                    return;
+                }
+                self.machine.relax();
+                self.let_others_run();
+            }
+            wait = (2 * wait).min(MOST_WAIT);
+        }
+    }
+
+    /// Takes pages out of one space, where it sees the object at that shift.
+    fn unmap_from(self, space: &SpaceRecord, shift: u64, pages: &[ObjectPage]) {
+        let _epoch = self.epochs.enter(&self.machine);
+        let end = self.user_end().page();
+        let va = |index: u64| {
+            let page = index.wrapping_sub(shift);
+            (page < end).then_some(Va(page << PAGE_SHIFT))
+        };
+        let mut receipt = Receipt::new();
+        for &(pfn, index) in pages {
+            if let Some(va) = va(index)
+                && !self.is_unmapped(pfn)
+                && self.mark(space, va, pfn)
+            {
+                receipt.leaf(va, Level::ONE);
+            }
+        }
+        if receipt.is_empty() {
+            return;
+        }
+        let flushed = self.flush(space, receipt);
+        for &(pfn, index) in pages {
+            if let Some(at) = va(index).and_then(|va| self.exchanged_at(space, va, pfn)) {
+                self.settle(Transit::resume(at), || (Settled::new(Entry::Reserved, -1), ()));
+                self.release_shared(&flushed, pfn);
+            }
+        }
+    }
+
+    /// Makes the entry at an address busy, if it maps the page.
+    fn mark(self, space: &SpaceRecord, va: Va, pfn: Pfn) -> bool {
+        let at = self.descend_entry(space, va);
+        if at.level != Level::ONE || frame_of(M::Codec::decode(at.raw, at.level)) != Some(pfn) {
+            return false;
+        }
+        let busy = M::Codec::encode(Entry::Busy(Busy::Migrate(pfn)), at.level);
+        let made = self.make_busy(at, || true, |_| busy);
+        made.map(|(_, transit)| transit.leave()).is_some()
+    }
+}

@@ -1,0 +1,199 @@
+//! Making objects, and freeing those that nobody keeps.
+
+use crate::addr::{Order, Pfn};
+use crate::error::{Invalid, NoMemory, ObjectError, ensure};
+use crate::frame::{Data, Owner, SlabRef};
+use crate::machine::{Machine, Use, Verb};
+use crate::object::record::{Object, ObjectRecord};
+use crate::object::{MOST_BYTES, ObjectLayer, Tries};
+use crate::rmap::attachment::Attach;
+use crate::space::{ObjectUsage, SpaceRecord};
+use crate::stats::Counter;
+use crate::sync::atomic::Ordering;
+use crate::sync::{self, Above, Attachments, Token, Top};
+use crate::vma::deferred_free::{DeferredFree, Orphans};
+use crate::vma::edit::Edit;
+use crate::vma::region::Region;
+
+impl<M: Machine> ObjectLayer<M> {
+    /// `Objects::create`.
+    pub fn create_object(&self, bytes: u64) -> Result<Object, ObjectError> {
+        if bytes > MOST_BYTES {
+            return Err(ObjectError::Size);
+        }
+        self.verb_with_memory(Verb::Object, || Ok(self.make_object(bytes)?))
+    }
+
+    /// `Objects::usage`.
+    pub fn object_usage(&self, object: &Object) -> ObjectUsage {
+        let record = self.record_of_object(object);
+        let mut top = Token::top();
+        let guard = Tries::new(self).lock(&record.trie, &mut top);
+        ObjectUsage { bytes: record.bytes(), pages: guard.entries() }
+    }
+
+    /// An object of so many bytes, all zero.
+    fn make_object(&self, bytes: u64) -> Result<Object, NoMemory> {
+        let mut token = Token::top();
+        let handle = self.objects.alloc(&self.machine, &self.frames, &mut token)?;
+        let place = handle.ptr(&self.machine).cast::<ObjectRecord>();
+        let record = ObjectRecord::new(bytes, Tries::new(self).create());
+        // SAFETY: the slab's object is large enough, aligned to 64 bytes and the caller's alone.
+        unsafe { place.write(record) };
+        let made = self.object(handle);
+        let _guard = self.list.lock(&self.machine, &mut token, 0);
+        let first = self.first.load(Ordering::Relaxed);
+        made.next.store(first, Ordering::Relaxed);
+        if let Some(first) = SlabRef::from_raw(first) {
+            self.object(first).previous.store(handle.raw(), Ordering::Relaxed);
+        }
+        self.first.store(handle.raw(), Ordering::Relaxed);
+        Ok(Object::new(handle, self.id(), place))
+    }
+
+    /// The record of an object that the caller keeps, or that an epoch does: a region that it saw
+    /// maps it.
+    #[inline]
+    pub fn object(&self, handle: SlabRef) -> &ObjectRecord {
+        // SAFETY: `make_object` wrote a record there, which lives as long as the object is kept.
+        unsafe { handle.ptr(&self.machine).cast::<ObjectRecord>().as_ref() }
+    }
+
+    /// The record of a handle.
+    ///
+    /// # Panics
+    /// If the object is another `Vm`'s.
+    pub fn record_of_object<'o>(&'o self, object: &'o Object) -> &'o ObjectRecord {
+        // SAFETY: this is the `Vm` of that id, and still there.
+        unsafe { object.record(self.id()) }
+    }
+
+    /// The object that a region maps; `None` for private memory, and for a region that is on its
+    /// way out. The region is seen inside an epoch, or under the mmap lock.
+    #[inline]
+    pub fn object_of(&self, region: &Region) -> Option<SlabRef> {
+        SlabRef::from_raw(Attach(self).attachment(region.attachment()?).object())
+    }
+
+    /// Gives a handle back.
+    pub fn discard(&self, object: Object) {
+        self.verb(Verb::Object, || {
+            let _in_hand = self.hands.begin(&self.machine);
+            if self.record_of_object(&object).attachments.let_go() {
+                self.free_object(object.handle);
+            }
+        });
+    }
+
+    /// The end of a verb's own hold of an object.
+    pub fn let_go_of(&self, handle: SlabRef) {
+        if self.object(handle).attachments.let_go() {
+            self.free_object(handle);
+        }
+    }
+
+    /// Changes a space under its mmap lock, and frees afterwards what no reader can still see.
+    #[inline(always)]
+    pub fn edit<R>(&self, space: &SpaceRecord, change: impl FnOnce(&mut Edit<'_>) -> R) -> R {
+        let mut top: Token<Top> = Token::top();
+        let mut deferred = DeferredFree::default();
+        let done = {
+            let mut layout = space.mmap_lock().lock(&self.machine, &mut top, space.id());
+            change(&mut Edit { space, token: layout.token(), deferred: &mut deferred })
+        };
+        self.free_deferred(deferred, &mut top);
+        done
+    }
+
+    /// Waits for the readers and frees everything, objects that nobody keeps any more included. The
+    /// caller is in no epoch and holds no node.
+    #[inline]
+    pub fn free_deferred<H>(&self, deferred: DeferredFree, token: &mut Token<H>)
+    where
+        H: Above<Attachments> + Above<sync::TableLock> + Above<sync::Queue>,
+    {
+        if !deferred.is_empty() {
+            let orphans = self.wait_and_free(deferred, token);
+            if orphans.0 != 0 {
+                self.free_orphans(orphans);
+            }
+        }
+    }
+
+    #[cold]
+    fn free_orphans(&self, orphans: Orphans) {
+        let mut next = SlabRef::from_raw(orphans.0);
+        while let Some(handle) = next {
+            next = SlabRef::from_raw(self.object(handle).attachments.next.load(Ordering::Relaxed));
+            self.free_object(handle);
+        }
+    }
+
+    /// Frees an object that nobody keeps: no space maps it, and no fault reads it.
+    fn free_object(&self, handle: SlabRef) {
+        let record = self.object(handle);
+        let mut token = Token::top();
+        {
+            let _guard = self.list.lock(&self.machine, &mut token, 0);
+            let next = record.next.load(Ordering::Relaxed);
+            let previous = record.previous.load(Ordering::Relaxed);
+            match SlabRef::from_raw(previous) {
+                Some(previous) => self.object(previous).next.store(next, Ordering::Relaxed),
+                None => self.first.store(next, Ordering::Relaxed),
+            }
+            if let Some(next) = SlabRef::from_raw(next) {
+                self.object(next).previous.store(previous, Ordering::Relaxed);
+            }
+        }
+        let mut pages = 0;
+        Tries::new(self).clear(&record.trie, |_, entry| {
+            debug_assert!(self.is_unmapped(entry.pfn()), "a page of an object that nobody maps");
+            self.frames.give_back(&self.machine, entry.pfn(), Order::BASE);
+            pages += 1;
+        });
+        self.count(Counter::ShmemPages, -pages);
+        self.objects.free(&self.machine, &self.frames, &mut token, handle);
+    }
+
+    /// Calls `each` with every object. Nobody makes or frees any meanwhile. For `validate`.
+    pub(crate) fn for_each_object(
+        &self,
+        mut each: impl FnMut(SlabRef, &ObjectRecord) -> Result<(), Invalid>,
+    ) -> Result<(), Invalid> {
+        let (mut next, mut before, mut count) = (self.first.load(Ordering::Relaxed), 0, 0);
+        while let Some(handle) = SlabRef::from_raw(next) {
+            let record = self.object(handle);
+            let kept = record.previous.load(Ordering::Relaxed);
+            ensure(kept == before, "an object's neighbour", next, kept, before)?;
+            each(handle, record)?;
+            (before, next) = (next, record.next.load(Ordering::Relaxed));
+            count += 1;
+        }
+        let there = self.objects.objects();
+        ensure(there == count, "objects on the list of all", 0, there, count)
+    }
+
+    /// Whether a page of an object is what its record says, and how many entries map it by that.
+    pub(crate) fn check_object_page(
+        &self,
+        object: SlabRef,
+        index: u64,
+        pfn: Pfn,
+    ) -> Result<u64, Invalid> {
+        let record = self.frames.record(pfn);
+        let check = |what, kept, found| ensure(kept == found, what, pfn.0, kept, found);
+        let use_ = record.use_() as u64;
+        check("the use of an object's page", Use::Data as u64, use_)?;
+        let data = Data::of(record);
+        check("the owner of an object's page", data.owner().pack(), owner_of(object).pack())?;
+        check("the index of an object's page", data.index(), index)?;
+        check("a page is frozen at rest", 0, data.is_frozen() as u64)?;
+        check("references of an object's page", data.uses(), data.map_count() as u64)?;
+        Ok(data.map_count() as u64 - 1)
+    }
+}
+
+/// The owner of an object's pages.
+pub(super) fn owner_of(object: SlabRef) -> Owner {
+    Owner::Object(object.raw())
+}

@@ -1,0 +1,190 @@
+//! The pages of an object: found, made, taken out.
+
+use crate::addr::{Order, Pfn, Va};
+use crate::error::NoMemory;
+use crate::frame::{AllocRequest, Data, SlabRef};
+use crate::machine::{Machine, Use};
+use crate::object::manage::owner_of;
+use crate::object::{InsertError, ObjectLayer, TrieEntry, Tries};
+use crate::stats::Counter;
+use crate::sync::{Above, Object, Token, touch};
+
+/// What is at an index of an object, for who looks without its guard.
+pub(crate) enum Present {
+    Page(Pfn),
+    /// A page that nobody may map or touch until it is thawed.
+    Frozen,
+    Absent,
+}
+
+/// A page that was taken out of an object, or is frozen: a frame, and its index.
+pub(crate) type ObjectPage = (Pfn, u64);
+
+impl<M: Machine> ObjectLayer<M> {
+    /// What is at an index. It stays as it is found until the caller leaves the epoch that it is
+    /// in: who freezes a page waits for that, and again before a page that was taken out is freed,
+    /// so that a frozen page's record says so as long as somebody may find it.
+    #[inline]
+    pub fn present(&self, object: SlabRef, index: u64) -> Present {
+        let found = Tries::new(self).read(&self.object(object).trie).lookup(index);
+        let Some(entry) = found else { return Present::Absent };
+        let record = self.frames.record(entry.pfn());
+        touch(&self.machine, record, false);
+        match Data::of(record).is_frozen() {
+            true => Present::Frozen,
+            false => Present::Page(entry.pfn()),
+        }
+    }
+
+    /// Puts a page of zeros where there is none; it will be seen at `va` first. `false`: the index
+    /// lies past the end. The caller keeps the object, holds no lock below its guard, and is in no
+    /// epoch.
+    pub fn make_page<H: Above<Object>>(
+        &self,
+        object: SlabRef,
+        index: u64,
+        (want, va): (&AllocRequest, Va),
+        token: &mut Token<H>,
+    ) -> Result<bool, NoMemory> {
+        let m = &self.machine;
+        let _in_hand = self.hands.begin(m);
+        let want = AllocRequest { use_: Use::Object, ..*want };
+        let pfn = self.frames.alloc(m, Order::BASE, &want)?;
+        self.clear_page(pfn, va);
+        Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
+        let done = self.insert_page(object, index, pfn, token);
+        match done {
+            Ok(()) => {
+                self.count(Counter::ShmemPages, 1);
+                return Ok(true);
+            }
+            Err(_) => self.untake(pfn, Order::BASE),
+        }
+        match done {
+            Err(InsertError::Index) => Ok(false),
+            // Somebody was faster.
+            Err(InsertError::Occupied) => Ok(true),
+            _ => Err(NoMemory),
+        }
+    }
+
+    fn insert_page<H: Above<Object>>(
+        &self,
+        object: SlabRef,
+        index: u64,
+        pfn: Pfn,
+        token: &mut Token<H>,
+    ) -> Result<(), InsertError> {
+        let record = self.object(object);
+        let entry = TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)?;
+        let mut guard = Tries::new(self).lock(&record.trie, token);
+        if index >= record.pages() {
+            return Err(InsertError::Index);
+        }
+        let mut cursor = guard.cursor();
+        match cursor.lookup(index) {
+            Some(_) => Err(InsertError::Occupied),
+            None => cursor.insert(index, entry),
+        }
+    }
+
+    /// Freezes the page at an index; `None` if there is none. Waits while somebody else has it
+    /// frozen. The caller keeps the object, holds no lock and is in no epoch. From here on nobody
+    /// maps the page or touches its bytes but through an entry.
+    pub fn freeze(&self, object: SlabRef, index: u64) -> Option<Pfn> {
+        loop {
+            {
+                let mut top = Token::top();
+                let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
+                let pfn = guard.cursor().lookup(index)?.pfn();
+                let data = Data::of(self.frames.record(pfn));
+                if !data.is_frozen() {
+                    data.freeze();
+                    drop(guard);
+                    // Who found it before is at his end.
+                    self.epochs.synchronize(&self.machine, &mut Token::top());
+                    return Some(pfn);
+                }
+            }
+            self.machine.relax();
+            self.let_others_run();
+        }
+    }
+
+    /// Others may use the page again.
+    pub fn thaw(&self, pfn: Pfn) {
+        Data::of(self.frames.record(pfn)).thaw();
+    }
+
+    /// Puts another frame in place of a frozen one, of which no fault looks at the record any more
+    /// afterwards.
+    pub fn replace_frozen(&self, object: SlabRef, index: u64, new: Pfn) {
+        Data::init(self.frames.record(new), Order::BASE, owner_of(object), index);
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
+            let mut cursor = guard.cursor();
+            if cursor.lookup(index).is_some()
+                && let Some(entry) = TrieEntry::new(new, Order::BASE)
+            {
+                cursor.replace(entry);
+            }
+        }
+        self.epochs.synchronize(&self.machine, &mut Token::top());
+    }
+
+    /// Freezes the pages of `[first, end)`, as many as `out` has room for, up to one that somebody
+    /// else has frozen. Says how many, and where to go on; `None` at the end. As
+    /// [`freeze`](ObjectLayer::freeze), but it waits for nobody.
+    pub fn freeze_pages(
+        &self,
+        object: SlabRef,
+        (first, end): (u64, u64),
+        out: &mut [ObjectPage],
+    ) -> (usize, Option<u64>) {
+        let (mut count, mut next) = (0, None);
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
+            let mut cursor = guard.cursor();
+            cursor.set_limit(end);
+            let mut found = cursor.lookup_ge(first);
+            while let Some((index, entry)) = found {
+                let data = Data::of(self.frames.record(entry.pfn()));
+                if data.is_frozen() || count == out.len() {
+                    next = Some(index);
+                    break;
+                }
+                data.freeze();
+                out[count] = (entry.pfn(), index);
+                count += 1;
+                found = cursor.next_entry();
+            }
+        }
+        if count != 0 {
+            self.epochs.synchronize(&self.machine, &mut Token::top());
+        }
+        (count, next)
+    }
+
+    /// Takes frozen pages that no space maps out of the object, and frees them when nobody can
+    /// still be looking at their records.
+    pub fn free_pages(&self, object: SlabRef, pages: &[ObjectPage]) {
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
+            let mut cursor = guard.cursor();
+            for &(_, index) in pages {
+                if cursor.lookup(index).is_some() {
+                    cursor.remove();
+                }
+            }
+        }
+        self.epochs.synchronize(&self.machine, &mut Token::top());
+        for &(pfn, _) in pages {
+            debug_assert!(self.is_unmapped(pfn), "a page of an object goes while it is mapped");
+            self.frames.give_back(&self.machine, pfn, Order::BASE);
+        }
+        self.count(Counter::ShmemPages, -(pages.len() as i64));
+    }
+}

@@ -1,0 +1,131 @@
+//! An object: contents that several spaces may map, and the handle that embedders hold.
+
+use core::ptr::NonNull;
+
+use crate::addr::PAGE_SIZE;
+use crate::frame::SlabRef;
+use crate::machine::Machine;
+use crate::object::trie::Trie;
+use crate::rmap::attachment::AttachmentList;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::touch;
+
+/// An object: pages that several spaces may map. It lasts as long as a handle of it or a mapping.
+/// [`Objects::discard`](crate::vm::Objects::discard) takes the handle back; one that is dropped
+/// instead keeps the object for ever.
+///
+/// It belongs to the `Vm` that made it. A verb of another one panics before it looks at it.
+#[must_use = "an object whose handle is dropped keeps its memory for ever"]
+#[derive(Debug)]
+pub struct Object {
+    pub(crate) handle: SlabRef,
+    /// Whose it is: the id of its `Platform`.
+    vm: usize,
+    record: NonNull<ObjectRecord>,
+}
+
+// SAFETY: the record is made of atomics and locks, and only the object's own `Vm` looks at it,
+// which is `Sync` if that may be anywhere.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
+#[cold]
+#[inline(never)]
+fn foreign() -> ! {
+    panic!("the object belongs to another Vm")
+}
+
+impl Object {
+    pub(super) fn new(handle: SlabRef, vm: usize, record: NonNull<ObjectRecord>) -> Object {
+        Object { handle, vm, record }
+    }
+
+    /// The record.
+    ///
+    /// # Safety
+    /// The `Vm` of that id still is.
+    ///
+    /// # Panics
+    /// If the object is another's.
+    #[inline]
+    pub(super) unsafe fn record(&self, vm: usize) -> &ObjectRecord {
+        if self.vm != vm {
+            foreign();
+        }
+        // SAFETY: the `Vm` that made the object is there, by the caller's promise, and this handle
+        // keeps the record.
+        unsafe { self.record.as_ref() }
+    }
+
+    /// A number no other living object of the same `Vm` has.
+    pub fn id(&self) -> u64 {
+        self.handle.raw()
+    }
+}
+
+/// Bytes that an object may have, at most: what is left of 2^64 so that no end wraps.
+pub(crate) const MOST_BYTES: u64 = !(PAGE_SIZE as u64 - 1);
+
+/// Part of an object: what a mapping begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectPart<'o> {
+    /// The object.
+    pub object: &'o Object,
+    /// The first byte, a multiple of 4096. It may lie past the object's end.
+    pub offset: u64,
+}
+
+/// An object's record.
+#[repr(C)]
+pub(crate) struct ObjectRecord {
+    /// Comes first: layers below know this much of an object.
+    pub attachments: AttachmentList,
+    /// Bytes. Written under the guard; a fault reads it without.
+    size: AtomicU64,
+    /// Not 0 while a call takes pages out. Anyone, by exchange.
+    changing: AtomicU64,
+    /// The neighbours on the list of all objects, under its lock.
+    pub(super) next: AtomicU64,
+    pub(super) previous: AtomicU64,
+    /// The pages, and the guard.
+    pub trie: Trie,
+}
+
+impl ObjectRecord {
+    pub(super) fn new(bytes: u64, trie: Trie) -> ObjectRecord {
+        let (changing, size) = (AtomicU64::new(0), AtomicU64::new(bytes));
+        let (next, previous) = (AtomicU64::new(0), AtomicU64::new(0));
+        let attachments = AttachmentList::new();
+        ObjectRecord { attachments, size, changing, next, previous, trie }
+    }
+
+    /// Its size in bytes.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Pages that have at least one byte of it.
+    #[inline]
+    pub fn pages(&self) -> u64 {
+        self.bytes().div_ceil(PAGE_SIZE as u64)
+    }
+
+    /// Whether the caller may take pages out: nobody else does until [`ObjectRecord::end_change`].
+    pub fn begin_change<M: Machine>(&self, m: &M) -> bool {
+        touch(m, &self.changing, true);
+        self.changing.swap(1, Ordering::Acquire) == 0
+    }
+
+    /// Others may.
+    pub fn end_change<M: Machine>(&self, m: &M) {
+        touch(m, &self.changing, true);
+        self.changing.store(0, Ordering::Release);
+    }
+
+    /// Sets the size. Under the guard.
+    pub fn set_bytes(&self, bytes: u64) {
+        self.size.store(bytes, Ordering::Release);
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading and writing an object's bytes without a mapping.
+//!
+//! Page by page, each inside one epoch: who takes a page out, or freezes it, waits for that. Bytes
+//! that a program stores through a mapping meanwhile may come before or after.
+
+use crate::addr::{Order, PAGE_SIZE, Va};
+use crate::config::NumaPolicy;
+use crate::error::ObjectError;
+use crate::fault::Faults;
+use crate::frame::{AllocRequest, SlabRef};
+use crate::machine::{Act, Machine, Use, Verb};
+use crate::object::{Object, ObjectRecord, Present};
+use crate::platform::over;
+use crate::sync::Token;
+
+pub(crate) struct ObjectBytes<'v, M: Machine>(pub &'v Faults<M>);
+
+over!(ObjectBytes, Faults);
+
+/// How much of a page an attempt has done.
+enum Chunk {
+    Done,
+    /// Nothing: the page is not there.
+    Absent,
+    /// Nothing: the page is frozen.
+    Frozen,
+    /// Nothing: the chunk ends past the end.
+    Beyond,
+}
+
+impl<M: Machine> ObjectBytes<'_, M> {
+    /// `Objects::read`.
+    pub fn read(self, object: &Object, offset: u64, bytes: &mut [u8]) -> usize {
+        self.verb(Verb::Object, || {
+            let record = self.record_of_object(object);
+            let mut done = 0;
+            while done < bytes.len() {
+                let at = offset.saturating_add(done as u64);
+                let left = record.bytes().saturating_sub(at).min((bytes.len() - done) as u64);
+                let (index, start) = (at / PAGE_SIZE as u64, at as usize % PAGE_SIZE);
+                let len = (left as usize).min(PAGE_SIZE - start);
+                if len == 0 {
+                    break;
+                }
+                let part = &mut bytes[done..done + len];
+                let _epoch = self.epochs.enter(&self.machine);
+                match self.present(object.handle, index) {
+                    Present::Page(pfn) => self.machine.read_bytes(pfn, start, part),
+                    // It may have been cut off since the size was read, which was lowered first.
+                    Present::Absent if at + len as u64 > record.bytes() => continue,
+                    Present::Absent => part.fill(0),
+                    Present::Frozen => {
+                        drop(_epoch);
+                        self.wait_for_thaw();
+                        continue;
+                    }
+                }
+                done += len;
+            }
+            done
+        })
+    }
+
+    /// `Objects::write`.
+    pub fn write(
+        self,
+        object: &Object,
+        offset: u64,
+        bytes: &[u8],
+    ) -> (usize, Result<(), ObjectError>) {
+        self.verb(Verb::Object, || {
+            let record = self.record_of_object(object);
+            let mut done = 0;
+            while done < bytes.len() {
+                let at = offset.saturating_add(done as u64);
+                // As far as the page goes, and the object.
+                let room = record.bytes().saturating_sub(at).min(PAGE_SIZE as u64);
+                let len = (bytes.len() - done).min(PAGE_SIZE - at as usize % PAGE_SIZE);
+                let len = len.min(room as usize);
+                if len == 0 {
+                    return (done, Err(ObjectError::Beyond));
+                }
+                match self.write_chunk(record, object.handle, at, &bytes[done..done + len]) {
+                    Chunk::Done => done += len,
+                    Chunk::Absent => {
+                        if let Err(error) = self.make(object.handle, at / PAGE_SIZE as u64) {
+                            return (done, Err(error));
+                        }
+                    }
+                    Chunk::Frozen => self.wait_for_thaw(),
+                    // It was cut off meanwhile: as much as there is.
+                    Chunk::Beyond => {}
+                }
+            }
+            (done, Ok(()))
+        })
+    }
+
+    fn write_chunk(self, record: &ObjectRecord, object: SlabRef, at: u64, bytes: &[u8]) -> Chunk {
+        let _epoch = self.epochs.enter(&self.machine);
+        // Asked inside the epoch: who lowers the size waits for it before it clears what is past
+        // the end.
+        if at + bytes.len() as u64 > record.bytes() {
+            return Chunk::Beyond;
+        }
+        match self.present(object, at / PAGE_SIZE as u64) {
+            Present::Page(pfn) => {
+                self.machine.write_bytes(pfn, at as usize % PAGE_SIZE, bytes);
+                Chunk::Done
+            }
+            Present::Absent => Chunk::Absent,
+            Present::Frozen => Chunk::Frozen,
+        }
+    }
+
+    /// Puts a page of zeros at an index that has none. One that lies past the end by now is found
+    /// to by the caller.
+    fn make(self, object: SlabRef, index: u64) -> Result<(), ObjectError> {
+        let policy: NumaPolicy = self.config.numa;
+        let want = AllocRequest { policy, index, use_: Use::Object };
+        let va = Va(index.wrapping_mul(Order::BASE.bytes()));
+        self.with_memory(|| self.make_page(object, index, (&want, va), &mut Token::top()))?;
+        Ok(())
+    }
+
+    /// Lets who has the page frozen go on, perhaps a task of this CPU.
+    fn wait_for_thaw(self) {
+        self.machine.relax();
+        self.let_others_run();
+    }
+}

@@ -1,0 +1,4 @@
+//! The verbs on objects.
+
+pub(crate) mod bytes;
+pub(crate) mod resize;

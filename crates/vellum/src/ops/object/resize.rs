@@ -1,0 +1,133 @@
+//! Making an object longer or shorter, and holes in it.
+//!
+//! A page that goes is frozen, so that nobody maps it anew, leaves every space, then the object,
+//! and is freed at last: 64 pages at a time, with nothing held in between. So nobody finds zeros in
+//! one place while others still use the page in another. Where a range begins or ends inside a
+//! page, the page is frozen and its part cleared.
+//!
+//! Bytes past the end read as zeros, also those that a program wrote there through a mapping: what
+//! the last page has past the end is cleared when the object becomes shorter, and again before it
+//! becomes longer. Of the calls for one object one runs at a time.
+
+use crate::addr::{PAGE_SIZE, Pfn};
+use crate::error::ObjectError;
+use crate::fault::Faults;
+use crate::fault::object::{BATCH, ObjectFault};
+use crate::frame::SlabRef;
+use crate::machine::{Act, Machine, Verb};
+use crate::object::{INDEX_END, MOST_BYTES, Object, ObjectPage, ObjectRecord, Tries};
+use crate::platform::over;
+use crate::sync::Token;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// What a part of a page is cleared with, a piece at a time.
+static ZEROS: [u8; 256] = [0; 256];
+
+pub(crate) struct Resize<'v, M: Machine>(pub &'v Faults<M>);
+
+over!(Resize, Faults);
+
+impl<M: Machine> Resize<'_, M> {
+    /// `Objects::resize`.
+    pub fn resize(self, object: &Object, bytes: u64) -> Result<(), ObjectError> {
+        self.verb(Verb::Object, || {
+            let (record, handle) = (self.record_of_object(object), object.handle);
+            if bytes > MOST_BYTES {
+                return Err(ObjectError::Size);
+            }
+            self.alone(record, || {
+                let old = record.bytes();
+                if bytes < old {
+                    self.set_size(record, bytes);
+                    self.take_out(handle, (bytes.div_ceil(PAGE), INDEX_END));
+                    self.clear_part(handle, bytes, bytes.next_multiple_of(PAGE));
+                } else {
+                    let tail = old.next_multiple_of(PAGE);
+                    self.with_part_cleared(handle, (old, tail), || self.set_size(record, bytes));
+                }
+            });
+            Ok(())
+        })
+    }
+
+    /// `Objects::punch`.
+    pub fn punch(self, object: &Object, offset: u64, bytes: u64) {
+        self.verb(Verb::Object, || {
+            let (record, handle) = (self.record_of_object(object), object.handle);
+            self.alone(record, || {
+                // What is past the end is zero already.
+                let end = offset.saturating_add(bytes).min(record.bytes().next_multiple_of(PAGE));
+                if offset >= end {
+                    return;
+                }
+                let (first, last) = (offset.next_multiple_of(PAGE), end / PAGE * PAGE);
+                if first > last {
+                    return self.clear_part(handle, offset, end);
+                }
+                self.clear_part(handle, offset, first);
+                self.take_out(handle, (first / PAGE, last / PAGE));
+                self.clear_part(handle, last, end);
+            });
+        });
+    }
+
+    /// Runs `body` while no other such call for the object does.
+    fn alone(self, record: &ObjectRecord, body: impl FnOnce()) {
+        while !record.begin_change(&self.machine) {
+            self.machine.relax();
+            self.let_others_run();
+        }
+        body();
+        record.end_change(&self.machine);
+    }
+
+    fn set_size(self, record: &ObjectRecord, bytes: u64) {
+        let mut top = Token::top();
+        let _guard = Tries::new(self.0).lock(&record.trie, &mut top);
+        record.set_bytes(bytes);
+    }
+
+    /// Takes the pages of `[first, end)` out of every space and of the object, and frees them.
+    fn take_out(self, object: SlabRef, (first, end): (u64, u64)) {
+        let mut next = Some(first);
+        while let Some(first) = next {
+            let mut pages: [ObjectPage; BATCH] = [(Pfn(0), 0); BATCH];
+            let taken;
+            (taken, next) = self.freeze_pages(object, (first, end), &mut pages);
+            if taken == 0 && next.is_some() {
+                // Somebody has the next one frozen, perhaps a task of this CPU.
+                self.machine.relax();
+                self.let_others_run();
+            }
+            if taken == 0 {
+                continue;
+            }
+            let _in_hand = self.hands.begin(&self.machine);
+            ObjectFault(self.0).unmap_everywhere(object, &pages[..taken]);
+            self.free_pages(object, &pages[..taken]);
+        }
+    }
+
+    /// Clears the bytes of `[start, end)`, which lie in one page.
+    fn clear_part(self, object: SlabRef, start: u64, end: u64) {
+        self.with_part_cleared(object, (start, end), || {});
+    }
+
+    /// The same, and runs `then` before anybody else can use the page.
+    fn with_part_cleared(self, object: SlabRef, (start, end): (u64, u64), then: impl FnOnce()) {
+        let frozen = if start < end { self.freeze(object, start / PAGE) } else { None };
+        if let Some(pfn) = frozen {
+            ObjectFault(self.0).unmap_everywhere(object, &[(pfn, start / PAGE)]);
+            let (mut at, mut left) = (start as usize % PAGE_SIZE, (end - start) as usize);
+            while left != 0 {
+                let piece = left.min(ZEROS.len());
+                self.machine.write_bytes(pfn, at, &ZEROS[..piece]);
+                (at, left) = (at + piece, left - piece);
+            }
+        }
+        then();
+        if let Some(pfn) = frozen {
+            self.thaw(pfn);
+        }
+    }
+}

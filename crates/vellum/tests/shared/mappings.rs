@@ -1,0 +1,120 @@
+//! Where objects may be mapped, and what a mapping of one is to the verbs of a space.
+
+use vellum_testkit::prelude::*;
+
+#[test]
+fn a_part_of_an_object_is_checked_before_anything_changes() {
+    let fx = fixture(2048, Config::default());
+    let object = fx.object(MIB2);
+    let space = fx.vm.create().unwrap();
+    let before = fx.state(&[&space]);
+    let map = |offset, bytes, attrs| {
+        let part = ObjectPart { object: &object, offset };
+        fx.vm.map_object(&space, Placement::At(AT), bytes, attrs, part)
+    };
+    assert_eq!(map(12, KIB4, RW), Err(SpaceError::Part));
+    let last = !(KIB4 - 1);
+    assert_eq!(map(last, 2 * KIB4, RW), Err(SpaceError::Part));
+    assert_eq!(map(0, 12, RW), Err(SpaceError::Range(RangeError::Unaligned)));
+    assert_eq!(map(0, 0, RW), Err(SpaceError::Range(RangeError::Empty)));
+    assert_eq!(map(0, MIB2, EXACTLY_HUGE), Err(SpaceError::LeafSize));
+    assert_same(&before, &fx.state(&[&space]), "refused parts");
+    assert_eq!(map(last, KIB4, RW), Ok(AT), "the last page there can be");
+    assert_eq!(fx.peek(&space, AT), Err(FaultError::Beyond));
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
+
+#[test]
+fn an_access_past_the_end_is_told_from_one_that_nothing_maps() {
+    let fx = fixture(2048, Config::default());
+    let object = fx.object(2 * KIB4 + 1);
+    let space = fx.with_object(AT, 16 * KIB4, &object);
+    fx.poke(&space, page_at(2), 1).unwrap();
+    assert_eq!(fx.poke(&space, page_at(3), 1), Err(FaultError::Beyond));
+    assert_eq!(fx.peek(&space, page_at(15)), Err(FaultError::Beyond));
+    assert_eq!(fx.peek(&space, page_at(16)), Err(FaultError::Unmapped));
+    let (done, error) = fx.vm.copy_in_part(&space, page_at(2), &[1; 5000]);
+    assert_eq!((done, error), (KIB4 as usize, Err(FaultError::Beyond)));
+    let whole = fx.vm.advise(&space, AT, 16 * KIB4, Advice::Populate { write: false });
+    assert_eq!(whole, Err(SpaceError::Beyond));
+    // Once the object is long enough the same address has a page.
+    assert_eq!(fx.vm.objects().resize(&object, 4 * KIB4), Ok(()));
+    assert_eq!(fx.peek(&space, page_at(3)), Ok(0));
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
+
+#[test]
+fn one_object_is_mapped_many_times_and_leaves_nothing_behind() {
+    let fx = fixture(4096, Config::default());
+    let object = fx.object(MIB2);
+    let space = fx.vm.create().unwrap();
+    let slabs = |fx: &Fixture| fx.count(Counter::SlabPages);
+    fx.map_object(&space, AT, MIB2, &object);
+    // The object's own memory.
+    (0..512).for_each(|n| fx.poke(&space, page_at(n), n).unwrap());
+    let once = slabs(&fx);
+    for n in 0..1000u64 {
+        let at = Va(AT.0 + 2 * MIB2 + n % 7 * MIB2);
+        fx.map_object(&space, at, MIB2, &object);
+        fx.poke(&space, Va(at.0 + n % 512 * KIB4), n).unwrap();
+        assert_eq!(fx.vm.unmap(&space, at, MIB2), Ok(()));
+    }
+    assert_eq!(slabs(&fx), once, "attachments of mappings that are gone");
+    // At once they are as many as there are places.
+    for n in 0..100u64 {
+        fx.map_object(&space, Va(AT.0 + 2 * MIB2 + n * KIB4), KIB4, &object);
+    }
+    assert_eq!(fx.peek(&space, Va(AT.0 + 2 * MIB2 + 50 * KIB4)), fx.peek(&space, AT));
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
+
+#[test]
+fn pages_of_objects_are_no_anonymous_ones() {
+    let fx = fixture(2048, Config::default());
+    let object = fx.object(64 * KIB4);
+    let space = fx.with_object(AT, 64 * KIB4, &object);
+    let other = fx.with_object(AT, 64 * KIB4, &object);
+    (0..8).for_each(|n| fx.poke(&space, page_at(n), n).unwrap());
+    (4..6).for_each(|n| assert_eq!(fx.peek(&other, page_at(n)), Ok(n)));
+    let counts = |fx: &Fixture| {
+        [Counter::AnonPages, Counter::ShmemPages, Counter::Mapped].map(|counter| fx.count(counter))
+    };
+    // A page that two spaces map is mapped.
+    assert_eq!(counts(&fx), [0, 8, 8]);
+    let usage = fx.usage(&space);
+    assert_eq!((usage.rss_pages, usage.shared_pages), (8, 8));
+    assert_eq!(fx.usage(&other).shared_pages, 2);
+    let audit = fx.vm.audit(&[&space, &other]).unwrap();
+    assert_eq!((audit.data_frames, audit.object_frames), (8, 8));
+    fx.vm.exit(other);
+    assert_eq!(counts(&fx), [0, 8, 8]);
+    assert_eq!(fx.vm.unmap(&space, AT, 3 * KIB4), Ok(()));
+    assert_eq!(counts(&fx), [0, 8, 5]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+    assert_eq!(counts(&fx), [0, 0, 0]);
+}
+
+#[test]
+fn a_mapping_of_an_object_has_base_pages_whatever_the_switch_says() {
+    let fx = fixture(4096, Config::default());
+    let object = fx.object(4 * MIB2);
+    let space = fx.with_object(AT, 4 * MIB2, &object);
+    fx.poke(&space, AT, 1).unwrap();
+    assert_eq!(fx.leaf(&space, AT).level, Level::ONE);
+    assert_eq!(fx.usage(&space).shared_pages, 1);
+    assert_eq!(fx.vm.advise(&space, AT, MIB2, Advice::Huge), Ok(()));
+    (0..512).for_each(|n| fx.poke(&space, page_at(n), n).unwrap());
+    assert_eq!(fx.vm.advise(&space, AT, MIB2, Advice::Collapse), Ok(()));
+    assert_eq!(fx.usage(&space).huge_leaves, 0);
+    // Untouched pages are made by the read, and no shared zeros stand for them.
+    assert_eq!(fx.peek(&space, page_at(700)), Ok(0));
+    assert!(!fx.leaf(&space, page_at(700)).zero);
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
