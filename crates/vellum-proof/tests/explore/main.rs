@@ -5,6 +5,7 @@ mod explorer;
 mod found;
 mod given;
 mod moments;
+mod objects;
 mod rules;
 mod scarce;
 mod verbs;

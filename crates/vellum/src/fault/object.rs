@@ -12,8 +12,8 @@
 //! repeated. Rejected: looking again under the node's lock whether the page still is the object's
 //! (every fault pays for it).
 //!
-//! Where no page is present the epoch is left, a page of zeros is made and put into the object, and
-//! the fault looks again.
+//! Where no page is present the epoch is left and a page of zeros is made and put into the object.
+//! The tables that it takes are allocated before.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Busy, Codec, Entry};
@@ -23,6 +23,7 @@ use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::object::{ObjectPage, Present};
 use crate::pagetable::transit::{Settled, Transit, frame_of};
+use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
 use crate::space::{Access, Fault, SpaceRecord};
@@ -59,14 +60,68 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         match self.present(object, index) {
             Present::Page(pfn) => self.map_page(seen, pfn, ask.access, &epoch),
             Present::Frozen => Ok(Step::Frozen),
-            Present::Absent => {
-                // The attachment may go with the epoch, and the object with it.
-                self.object(object).attachments.keep();
-                let want = self.want(seen);
-                drop(epoch);
-                let made = self.make_page(object, index, (&want, ask.va), &mut Token::top());
-                self.let_go_of(object);
-                if made? { Ok(Step::Again) } else { Err(FaultError::Beyond) }
+            Present::Absent => self.make_and_map(seen, ask, epoch, object),
+        }
+    }
+
+    /// The same where the object has no page. Tables that are missing are taken first, so that a
+    /// fault which finds no memory for them leaves no page in the object.
+    fn make_and_map(
+        self,
+        seen: &Seen<'_>,
+        ask: FaultRequest,
+        epoch: EpochGuard<'_, M>,
+        object: SlabRef,
+    ) -> Result<Step, FaultError> {
+        let (space, index, want) = (seen.space, seen.index(Order::BASE), self.want(seen));
+        let _in_hand = self.hands.begin(&self.machine);
+        let path = self.0.unlinked_path(seen.spot.at, ask.va, Level::ONE)?;
+        // The attachment may go with the epoch, and the object with it.
+        self.object(object).attachments.keep();
+        drop(epoch);
+        let made = self.make_page(object, index, (&want, ask.va), &mut Token::top());
+        let step = match made {
+            Ok(true) => self.map_made(space, ask, (object, index), path),
+            Ok(false) => {
+                self.free_path(path);
+                Err(FaultError::Beyond)
+            }
+            Err(error) => {
+                self.free_path(path);
+                Err(error.into())
+            }
+        };
+        self.let_go_of(object);
+        step
+    }
+
+    /// Maps the page that is there by now, below the tables if they are what is missing.
+    fn map_made(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+        (object, index): (SlabRef, u64),
+        path: Option<UnlinkedPath<'v>>,
+    ) -> Result<Step, FaultError> {
+        let epoch = self.epochs.enter(&self.machine);
+        let seen = self.0.seen(space, ask.va).filter(|seen| {
+            let spot = &seen.spot;
+            let reserved = M::Codec::encode(Entry::Reserved, spot.level);
+            let above = path.as_ref().and_then(|path| path.first.parent());
+            let here = (spot.level > Level::ONE).then_some((spot.node.pfn, spot.slot));
+            spot.raw == reserved
+                && above == here
+                && self.object_of(seen.region) == Some(object)
+                && seen.index(Order::BASE) == index
+                && seen.attrs.allows(ask.access)
+        });
+        match (seen, self.present(object, index)) {
+            (Some(seen), Present::Page(pfn)) => {
+                self.map_below(&seen, pfn, (ask.access, path), &epoch)
+            }
+            _ => {
+                self.free_path(path);
+                Ok(Step::Again)
             }
         }
     }
@@ -79,10 +134,21 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         access: Access,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
+        let path = self.0.unlinked_path(seen.spot.at, seen.va, Level::ONE)?;
+        self.map_below(seen, pfn, (access, path), epoch)
+    }
+
+    /// The same with the tables that are missing.
+    fn map_below(
+        self,
+        seen: &Seen<'_>,
+        pfn: Pfn,
+        (access, path): (Access, Option<UnlinkedPath<'_>>),
+        epoch: &EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         let entry = Entry::Shared(pfn, seen.fresh_flags(access));
-        if spot.level > Level::ONE {
-            let path = self.unlinked_path(spot.at, seen.va, Level::ONE)?;
+        if path.is_some() {
             if let Err(error) = self.add_shared_mapping(pfn) {
                 self.free_path(path);
                 return Err(error.into());

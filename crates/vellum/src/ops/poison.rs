@@ -36,6 +36,7 @@ enum Poisoned {
 struct PageOfObject {
     object: SlabRef,
     index: u64,
+    frame: Pfn,
     want: AllocRequest,
 }
 
@@ -87,13 +88,13 @@ impl<'v, M: Machine> Poison<'v, M> {
         token: &mut Token<MmapLock>,
     ) -> Result<Poisoned, PoisonError> {
         let seen = self.page_at(space, va)?;
-        if let Entry::Shared(..) = M::Codec::decode(seen.spot.raw, seen.spot.level)
+        if let Entry::Shared(frame, _) = M::Codec::decode(seen.spot.raw, seen.spot.level)
             && let Some(object) = self.object_of(seen.region)
         {
             // Waiting for other spaces needs the mmap lock given back.
             self.object(object).attachments.keep();
             let (index, want) = (seen.index(Order::BASE), self.want(&seen));
-            return Ok(Poisoned::Object(PageOfObject { object, index, want }));
+            return Ok(Poisoned::Object(PageOfObject { object, index, frame, want }));
         }
         let new = self.frames.alloc(&self.machine, Order::BASE, &self.want(&seen))?;
         let done = Migrate(self.0).exchange_frame(&seen, new, token, |flushed, old| {
@@ -108,11 +109,11 @@ impl<'v, M: Machine> Poison<'v, M> {
     /// The same of a page that an object has: it leaves every space and comes back as the copy, by
     /// a fault. Nothing is held.
     fn poison_of_object(self, page: &PageOfObject, va: Va) -> Result<Poisoned, PoisonError> {
-        let PageOfObject { object, index, ref want } = *page;
+        let PageOfObject { object, index, frame, ref want } = *page;
         let want = AllocRequest { use_: Use::Object, ..*want };
         let new = self.frames.alloc(&self.machine, Order::BASE, &want);
         let done = new.map(|new| match self.freeze(object, index) {
-            Some(old) => {
+            Some(old) if old == frame => {
                 ObjectFault(self.0).unmap_everywhere(object, &[(old, index)]);
                 if self.config.alloc_zero {
                     self.clear_page(new, va);
@@ -122,7 +123,9 @@ impl<'v, M: Machine> Poison<'v, M> {
                 self.take_from_use(old);
                 Poisoned::Done
             }
-            None => {
+            // Another page came there since the frame was seen, or none.
+            other => {
+                other.into_iter().for_each(|other| self.thaw(other));
                 self.untake(new, Order::BASE);
                 Poisoned::Again
             }

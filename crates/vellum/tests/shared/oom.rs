@@ -67,3 +67,19 @@ fn making_mapping_and_filling_an_object_fail_as_a_whole() {
     fx.vm.objects().discard(object);
     fx.end([space, child]);
 }
+
+#[test]
+fn a_fault_that_finds_no_memory_for_its_tables_leaves_no_page_in_the_object() {
+    let fx = fixture(600, no_thp());
+    let space = fx.mapped(Va(GIB * 64), KIB4, RW);
+    let object = fx.object(MIB2);
+    // No table is there but the root's.
+    fx.map_object(&space, Va(GIB * 200), MIB2, &object);
+    each_allocation_fails(&fx, &[&space], || {
+        let done = fx.vm.fault(&space, Va(GIB * 200), Access::Write);
+        done.map(drop).map_err(|error| error.to_string())
+    });
+    assert_eq!(fx.vm.objects().usage(&object).pages, 1);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}

@@ -38,12 +38,13 @@ impl<M: Machine> Resize<'_, M> {
             self.alone(record, || {
                 let old = record.bytes();
                 if bytes < old {
-                    self.set_size(record, bytes);
+                    self.set_size(record, bytes, None);
                     self.take_out(handle, (bytes.div_ceil(PAGE), INDEX_END));
                     self.clear_part(handle, bytes, bytes.next_multiple_of(PAGE));
                 } else {
-                    let tail = old.next_multiple_of(PAGE);
-                    self.with_part_cleared(handle, (old, tail), || self.set_size(record, bytes));
+                    let part = (old, old.next_multiple_of(PAGE));
+                    let grow = |missing| self.set_size(record, bytes, missing);
+                    while !self.with_part_cleared(handle, part, grow) {}
                 }
             });
             Ok(())
@@ -81,10 +82,16 @@ impl<M: Machine> Resize<'_, M> {
         record.end_change(&self.machine);
     }
 
-    fn set_size(self, record: &ObjectRecord, bytes: u64) {
+    /// Sets the size, unless a page has come that was `missing`, in which a program may have
+    /// written past the end since. Says whether it did.
+    fn set_size(self, record: &ObjectRecord, bytes: u64, missing: Option<u64>) -> bool {
         let mut top = Token::top();
-        let _guard = Tries::new(self.0).lock(&record.trie, &mut top);
-        record.set_bytes(bytes);
+        let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+        let has_come = missing.is_some_and(|index| guard.cursor().lookup(index).is_some());
+        if !has_come {
+            record.set_bytes(bytes);
+        }
+        !has_come
     }
 
     /// Takes the pages of `[first, end)` out of every space and of the object, and frees them.
@@ -110,12 +117,19 @@ impl<M: Machine> Resize<'_, M> {
 
     /// Clears the bytes of `[start, end)`, which lie in one page.
     fn clear_part(self, object: SlabRef, start: u64, end: u64) {
-        self.with_part_cleared(object, (start, end), || {});
+        self.with_part_cleared(object, (start, end), |_| true);
     }
 
-    /// The same, and runs `then` before anybody else can use the page.
-    fn with_part_cleared(self, object: SlabRef, (start, end): (u64, u64), then: impl FnOnce()) {
-        let frozen = if start < end { self.freeze(object, start / PAGE) } else { None };
+    /// The same, and runs `then` before anybody else can use the page; it is told the index of a
+    /// page that was to be cleared and is not there.
+    fn with_part_cleared(
+        self,
+        object: SlabRef,
+        (start, end): (u64, u64),
+        then: impl FnOnce(Option<u64>) -> bool,
+    ) -> bool {
+        let index = (start < end).then_some(start / PAGE);
+        let frozen = index.and_then(|index| self.freeze(object, index));
         if let Some(pfn) = frozen {
             ObjectFault(self.0).unmap_everywhere(object, &[(pfn, start / PAGE)]);
             let (mut at, mut left) = (start as usize % PAGE_SIZE, (end - start) as usize);
@@ -125,9 +139,10 @@ impl<M: Machine> Resize<'_, M> {
                 (at, left) = (at + piece, left - piece);
             }
         }
-        then();
+        let done = then(index.filter(|_| frozen.is_none()));
         if let Some(pfn) = frozen {
             self.thaw(pfn);
         }
+        done
     }
 }

@@ -295,15 +295,14 @@ impl<'v, M: Machine> Remap<'v, M> {
     /// Puts a page of an object in place. The tables are there.
     fn put_shared(self, space: &SpaceRecord, va: Va, pfn: Pfn, destination: &mut Destination<'v>) {
         let spot = self.0.descend(space, va);
-        if destination.node.is_none_or(|node| node.pfn != spot.node.pfn) {
-            self.count_put(destination);
-            destination.node = Some(spot.node);
-        }
         let rights =
             spot.region.map_or(Rights::NONE, |handle| self.region(handle).packed().rights());
         let flags = Flags { accessed: true, dirty: rights.write, ..Flags::default() };
+        // Counted at once: a visit to the object's mappings may take it out from here on.
+        let mut top = Token::top();
+        let _guard = spot.node.lock(&self.machine, &mut top);
         self.store(spot.node.pfn, spot.slot, spot.level, shared_entry(rights, pfn, flags));
-        destination.arrived += 1;
+        spot.node.add_resident(1);
         // What follows may be private.
         destination.bytes = 0;
     }
