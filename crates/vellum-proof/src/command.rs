@@ -124,8 +124,8 @@ pub enum Operation {
     /// `Vm::shrink_zeros`.
     Shrink,
     /// `Vm::map_object`, of what begins there in the n-th object. The object is made if it is not
-    /// there, by all that follow, too.
-    MapObject(MapTarget, Stretch, Attrs, (u8, u64)),
+    /// there, by all that follow, too. `true`: `Vm::map_private`.
+    MapObject(MapTarget, Stretch, Attrs, (u8, u64), bool),
     /// `Objects::read`, of so many bytes.
     ReadObject(u8, ByteSpot, u32),
     /// `Objects::write` likewise.
@@ -211,7 +211,8 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
         Op::Poison => Operation::Poison(spot(from)),
         Op::Forbid => Operation::Forbid,
         Op::Shrink => Operation::Shrink,
-        Op::MapObject => map_object(from),
+        Op::MapObject => map_object(from, false),
+        Op::MapPrivate => map_object(from, true),
         Op::ReadObject => Operation::ReadObject(object(from), byte(from), length(from)),
         Op::WriteObject => Operation::WriteObject(object(from), byte(from), length(from)),
         Op::Resize if from.once_in(6) => Operation::Discard(object(from)),
@@ -228,7 +229,7 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
     }
 }
 
-fn map_object<S: Source>(from: &mut S) -> Operation {
+fn map_object<S: Source>(from: &mut S, private: bool) -> Operation {
     let to = match from.below(8) {
         0..5 => MapTarget::At(spot(from)),
         5..7 => MapTarget::Replace(spot(from)),
@@ -255,7 +256,7 @@ fn map_object<S: Source>(from: &mut S) -> Operation {
         _ => from.below(REACH) * PAGE + from.below(PAGE),
     };
     let attrs = Attrs { rights: rights(from), thp, numa: None, leaf };
-    Operation::MapObject(to, range, attrs, (object(from), offset))
+    Operation::MapObject(to, range, attrs, (object(from), offset), private)
 }
 
 fn object<S: Source>(from: &mut S) -> u8 {

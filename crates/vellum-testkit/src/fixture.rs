@@ -150,6 +150,11 @@ impl<M: Machine> FixtureOn<M> {
         let part = ObjectPart { object, offset: 0 };
         assert_eq!(self.vm.map_object(space, Placement::At(at), bytes, RW, part), Ok(at));
     }
+    /// The same as a private view.
+    pub fn map_private(&self, space: &Space, at: Va, bytes: u64, object: &Object) {
+        let part = ObjectPart { object, offset: 0 };
+        assert_eq!(self.vm.map_private(space, Placement::At(at), bytes, RW, part), Ok(at));
+    }
     /// A new space with an object mapped, and nothing else.
     pub fn with_object(&self, at: Va, bytes: u64, object: &Object) -> Space {
         let space = self.vm.create().expect("memory");

@@ -12,7 +12,7 @@ use vellum_testkit::prelude::*;
 /// A verb that takes a space, by its name.
 type Verb = (&'static str, fn(&Fixture, Space));
 
-const VERBS: [Verb; 22] = [
+const VERBS: [Verb; 23] = [
     ("activate", |l, s| l.vm.activate(&s)),
     ("exit", |l, s| l.vm.exit(s)),
     ("fork", |l, s| _ = l.vm.fork(&s)),
@@ -20,6 +20,10 @@ const VERBS: [Verb; 22] = [
     ("map_object", |l, s| {
         let part = ObjectPart { object: &l.object(KIB4), offset: 0 };
         _ = l.vm.map_object(&s, Placement::Anywhere, KIB4, RW, part);
+    }),
+    ("map_private", |l, s| {
+        let part = ObjectPart { object: &l.object(KIB4), offset: 0 };
+        _ = l.vm.map_private(&s, Placement::Anywhere, KIB4, RW, part);
     }),
     ("unmap", |l, s| _ = l.vm.unmap(&s, AT, KIB4)),
     ("protect", |l, s| _ = l.vm.protect(&s, AT, KIB4, Rights::READ)),

@@ -69,7 +69,10 @@ pub fn play<C: Codec>(
         Err(error) => return Err(format!("mapping an object gave {error:?}")),
     };
     let mut own = Own { vm, object, at, access };
-    let done = own.fill().and_then(|()| own.act(op));
+    let done = own.fill().and_then(|()| match op {
+        Op::MapPrivate => own.copies(space, attrs),
+        op => own.act(op),
+    });
     let Own { object, mut access, .. } = own;
     let (held, last) = if op == Op::MapObject && done.is_ok() {
         // The mapping keeps it.
@@ -146,6 +149,33 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
         }
         self.is_past(PAGES)?;
         self.all_are(|_| true)
+    }
+
+    /// What is written through a private view stays there, and the object as it is.
+    fn copies(&mut self, space: &Space, attrs: Attrs) -> Result<(), Trouble> {
+        let (vm, part) = (self.vm, ObjectPart { object: &self.object, offset: FROM * PAGE });
+        let view = match vm.map_private(space, Placement::Anywhere, BYTES, attrs, part) {
+            Ok(view) => view,
+            Err(SpaceError::NoMemory) => return Err(Trouble::NoMemory),
+            Err(error) => return Err(Trouble::Wrong(format!("a private view gave {error:?}"))),
+        };
+        let shared = std::mem::replace(&mut self.at, view);
+        let mut seen = self.all_are(|_| true);
+        for (page, word) in [(9, 78), (12, 79)] {
+            let va = self.va(page);
+            seen = seen.and_then(|()| Ok((self.access)(va, Access::Write, word).map(drop)?));
+        }
+        seen = seen.and_then(|()| self.is(9, 78)).and_then(|()| self.is(12, 79));
+        // Page 9 is cut before its word, and page 12 wholly; the copies stay.
+        vm.objects().resize(&self.object, 9 * PAGE + 64)?;
+        seen = seen.and_then(|()| self.is(9, 78)).and_then(|()| self.is(12, 79));
+        seen = seen.and_then(|()| self.is(5, stamp(5))).and_then(|()| self.is_past(23));
+        self.at = shared;
+        seen = seen.and_then(|()| self.is(9, 0)).and_then(|()| self.is_past(12));
+        match vm.unmap(space, view, BYTES) {
+            Ok(()) => seen,
+            Err(error) => Err(Trouble::Wrong(format!("unmapping a private view gave {error:?}"))),
+        }
     }
 
     /// Whether the pages that were written still have their words, or have zeros.

@@ -61,6 +61,8 @@ pub enum Op {
     Shrink,
     /// Map a part of an object.
     MapObject,
+    /// Map one so that who writes gets a copy.
+    MapPrivate,
     /// Read an object's bytes without a mapping.
     ReadObject,
     /// Write them.
@@ -99,6 +101,7 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Forbid, 1),
     (Op::Shrink, 4),
     (Op::MapObject, 20),
+    (Op::MapPrivate, 15),
     (Op::ReadObject, 15),
     (Op::WriteObject, 15),
     (Op::Resize, 6),

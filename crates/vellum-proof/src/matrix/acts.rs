@@ -98,6 +98,8 @@ pub enum Action {
     Drain,
     /// `Vm::map_object` at a place, from a page of the object on; `true` over what is there.
     MapObject(PageRange, usize, bool),
+    /// `Vm::map_private` likewise.
+    MapPrivate(PageRange, usize, bool),
     /// `Objects::read` of a word of a page.
     ReadObject(usize, usize),
     /// `Objects::write` of one.
@@ -116,7 +118,10 @@ impl Action {
         self.takes_from_object()
             || matches!(
                 self,
-                Action::MapObject(..) | Action::ReadObject(..) | Action::WriteObject(..)
+                Action::MapObject(..)
+                    | Action::MapPrivate(..)
+                    | Action::ReadObject(..)
+                    | Action::WriteObject(..)
             )
     }
     /// Whether it takes pages out of an object, which one call at a time does.
@@ -262,8 +267,15 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
             Line::new("map-object", &[MapObject(PageRange::Hole, 0, false), Load(HOLE, 0)]),
             Line::new("replace-object", &[MapObject(PageRange::Page, 1, true)]),
         ],
+        Op::MapPrivate => vec![
+            Line::new("map-private", &[MapPrivate(PageRange::Hole, 0, false), Store(HOLE, 0)]),
+            Line::new("replace-private", &[MapPrivate(PageRange::Page, 1, true), Load(Page, 1)]),
+        ],
         Op::ReadObject => vec![Line::new("read-object", &[ReadObject(0, 0), ReadObject(0, 1)])],
-        Op::WriteObject => vec![Line::new("write-object", &[WriteObject(0, 1)])],
+        Op::WriteObject => vec![
+            Line::new("write-object", &[WriteObject(0, 1)]),
+            Line::new("write-object-load", &[WriteObject(0, 1), Load(Page, 1), Load(Page, 1)]),
+        ],
         Op::Resize => vec![
             Line::new("cut-all", &[Resize(0)]),
             Line::new("cut-in-page", &[Resize(SAMPLES[1] as u64), Resize(OBJECT_BYTES)]),

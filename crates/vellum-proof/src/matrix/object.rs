@@ -5,7 +5,7 @@
 //! `punch` and the clearing of a last page's rest take effect page by page, in one instant each.
 
 use super::acts::Action;
-use super::spec::{Cell, Effect, Outcome, Refusal, WORDS};
+use super::spec::{Effect, Outcome, Refusal, WORDS};
 use super::states::{OBJECT_BYTES, OBJECT_PAGES};
 use crate::small::SAMPLES;
 
@@ -54,11 +54,17 @@ impl ObjectModel {
         fits.then(Vec::new)
     }
 
-    /// Sets a word of the page that a cell is, if it is one of the object.
-    pub(super) fn set(&mut self, cell: &Cell, word: usize, value: u32) {
-        if let Some(page) = cell.object
-            && let ObjectPage::There(words) = &mut self.pages[page]
-        {
+    /// The words of a page; zeros past the end.
+    pub(super) fn words(&self, page: usize) -> [u32; WORDS] {
+        match self.pages[page] {
+            ObjectPage::There(words) | ObjectPage::Going(words) => words,
+            ObjectPage::Gone => [0; WORDS],
+        }
+    }
+
+    /// Sets a word of a page.
+    pub(super) fn set(&mut self, page: usize, word: usize, value: u32) {
+        if let ObjectPage::There(words) = &mut self.pages[page] {
             words[word] = value;
         }
     }

@@ -79,6 +79,8 @@ pub struct Cell {
     exec: bool,
     /// The page of the object that it is, which has its words.
     pub(super) object: Option<usize>,
+    /// The page of the object that it shows until it is written.
+    view: Option<usize>,
     /// Its words, if it is private.
     pub words: [u32; WORDS],
 }
@@ -87,11 +89,33 @@ impl Cell {
     /// Zeros.
     pub fn zero(rights: Rights) -> Cell {
         let (read, write, exec) = (!rights.is_none(), rights.write, rights.exec);
-        Cell { read, write, exec, object: None, words: [0; WORDS] }
+        Cell { read, write, exec, object: None, view: None, words: [0; WORDS] }
     }
-    /// A page of the object.
-    pub fn of_object(rights: Rights, page: usize) -> Cell {
-        Cell { object: Some(page), ..Cell::zero(rights) }
+    /// A page of the object, of which who writes may get a copy.
+    pub fn of_object(rights: Rights, page: usize, private: bool) -> Cell {
+        let view = private.then_some(page);
+        Cell { object: Some(page), view, ..Cell::zero(rights) }
+    }
+    /// What a word of it is.
+    pub fn load(&self, word: usize, object: &ObjectModel) -> u32 {
+        self.object.map_or(self.words, |page| object.words(page))[word]
+    }
+    /// Writes one.
+    pub fn store(&mut self, word: usize, value: u32, object: &mut ObjectModel) {
+        *self = self.copied(object);
+        match self.object {
+            Some(page) => object.set(page, word, value),
+            None => self.words[word] = value,
+        }
+    }
+    /// A view of a page that is there becomes a copy; anything else stays.
+    fn copied(self, object: &ObjectModel) -> Cell {
+        match self.view.and(self.object) {
+            Some(page) if object.pages[page] != ObjectPage::Gone => {
+                Cell { object: None, words: object.words(page), ..self }
+            }
+            _ => self,
+        }
     }
     /// Its rights.
     pub fn rights(self) -> Rights {
@@ -99,7 +123,8 @@ impl Cell {
     }
     /// The same words with other rights.
     pub fn with(self, rights: Rights) -> Cell {
-        Cell { words: self.words, object: self.object, ..Cell::zero(rights) }
+        let Cell { words, object, view, .. } = self;
+        Cell { words, object, view, ..Cell::zero(rights) }
     }
 }
 
@@ -127,6 +152,8 @@ pub(super) enum Effect {
     Rights(usize, Rights),
     Forget(usize),
     Move(usize, usize),
+    /// A view of the object's page becomes a copy.
+    Copy(usize),
     /// A page of the object goes, or its words from one on are zero.
     Cut(usize),
     Clear(usize, usize),
@@ -139,12 +166,21 @@ impl Effect {
             Effect::Clear(page, word) => return model.object.clear(page, word),
             _ => {}
         }
+        let object = &model.object;
         let Some(pages) = &mut model.sides[side] else { return };
         match self {
             Effect::Cut(_) | Effect::Clear(..) => {}
+            Effect::Copy(n) => pages[n] = pages[n].map(|cell| cell.copied(object)),
             Effect::Put(n, cell) => pages[n] = cell,
             Effect::Rights(n, rights) => pages[n] = pages[n].map(|cell| cell.with(rights)),
-            Effect::Forget(n) => pages[n] = pages[n].map(|cell| Cell { words: [0; WORDS], ..cell }),
+            Effect::Forget(n) => {
+                let forget = |cell: Cell| Cell {
+                    words: [0; WORDS],
+                    object: cell.view.or(cell.object),
+                    ..cell
+                };
+                pages[n] = pages[n].map(forget);
+            }
             Effect::Move(from, to) => pages[to] = pages[from].take(),
         }
     }
@@ -206,6 +242,10 @@ impl Spec<'_> {
                     self.explain(model, phases, seen)
                 }),
                 _ => {
+                    let copies = self.copies(&model, event);
+                    if copies.into_iter().any(|copy| self.explain(copy, phases.clone(), seen)) {
+                        return true;
+                    }
                     let under_way = |m: usize| {
                         matches!(phases[m], Phase::Begun(_))
                             && self.events[m].step.side == event.step.side
@@ -234,6 +274,28 @@ impl Spec<'_> {
         })
     }
 
+    /// The model once an access that is under way has made a copy where it writes, which it does
+    /// before it writes: one for each page that it may copy next.
+    fn copies(&self, model: &Model, event: &Event) -> Vec<Model> {
+        let Step { act, side } = event.step;
+        let extents: Vec<usize> = match act {
+            Action::Store(place, _) | Action::CopyIn(place, _) | Action::Force(place, _) => {
+                vec![self.places.extent(place)]
+            }
+            Action::Populate(span, true) => self.within(span).collect(),
+            _ => return Vec::new(),
+        };
+        let forced = matches!(act, Action::Force(..));
+        let may_write = |cell: Cell| cell.write || forced && cell.read;
+        let copy = |n: usize| {
+            let cell = model.sides[side].as_ref()?[n].filter(|&cell| may_write(cell))?;
+            let mut copied = (cell.copied(&model.object) != cell).then(|| model.clone())?;
+            Effect::Copy(n).apply(&mut copied, side);
+            Some(copied)
+        };
+        extents.into_iter().filter_map(copy).collect()
+    }
+
     /// What was seen in the end.
     fn holds_after(&self, mut model: Model) -> bool {
         self.after.iter().all(|event| {
@@ -247,7 +309,7 @@ impl Spec<'_> {
         if outcome == Outcome::Refused(Refusal::NoMemory) {
             return scarce.then(Vec::new);
         }
-        if act.wants_object() && !matches!(act, Action::MapObject(..)) {
+        if act.wants_object() && !matches!(act, Action::MapObject(..) | Action::MapPrivate(..)) {
             return model.object.step(act, value, outcome);
         }
         let object = &mut model.object;
@@ -279,12 +341,20 @@ impl Spec<'_> {
                 // What is written to an object others see.
                 let forced = matches!(act, Action::Force(..));
                 let allows = |cell: &Cell| {
-                    if forced && cell.object.is_none() { cell.read } else { cell.write }
+                    let shared = cell.object.is_some() && cell.view.is_none();
+                    if forced && !shared { cell.read } else { cell.write }
                 };
                 let found = look(pages, at(place), allows);
-                if let Ok(Cell { object: Some(page), .. }) = found {
+                // A view is copied before, or refused.
+                let found = match outcome {
+                    Outcome::Done => found.map(|cell| cell.copied(object)),
+                    _ => found,
+                };
+                if let Ok(Cell { object: Some(page), view, .. }) = found {
                     return object.access(page, outcome, |words| {
-                        words[word] = value;
+                        if view.is_none() {
+                            words[word] = value;
+                        }
                         Outcome::Done
                     });
                 }
@@ -303,11 +373,12 @@ impl Spec<'_> {
                     }
                 };
                 let met: Vec<_> = self.within(span).map(gives).collect();
-                let fits = match outcome {
-                    Outcome::Refused(why) => met.contains(&Some(why)),
-                    _ => true,
-                };
-                if fits { none } else { None }
+                match outcome {
+                    Outcome::Refused(why) if met.contains(&Some(why)) => none,
+                    Outcome::Refused(_) => None,
+                    _ if write => Some(self.within(span).map(Effect::Copy).collect()),
+                    _ => none,
+                }
             }
             Action::Query(place) => {
                 let told = pages[at(place)].map(Cell::rights);
@@ -343,11 +414,16 @@ impl Spec<'_> {
         let hole = |span| self.within(span).all(|n| pages[n].is_none());
         let refused = |why| if outcome == Outcome::Refused(why) { Some(Vec::new()) } else { None };
         let effects: Vec<Effect> = match act {
-            Action::Map(span, _) | Action::MapObject(span, _, false) if !hole(span) => {
+            Action::Map(span, _)
+            | Action::MapObject(span, _, false)
+            | Action::MapPrivate(span, _, false)
+                if !hole(span) =>
+            {
                 return refused(Refusal::Occupied);
             }
-            Action::MapObject(span, first, _) => {
-                let cell = |page| Some(Cell::of_object(Rights::READ_WRITE, page));
+            Action::MapObject(span, first, _) | Action::MapPrivate(span, first, _) => {
+                let private = matches!(act, Action::MapPrivate(..));
+                let cell = |page| Some(Cell::of_object(Rights::READ_WRITE, page, private));
                 self.within(span).zip(first..).map(|(n, page)| Effect::Put(n, cell(page))).collect()
             }
             Action::Map(span, rights) | Action::Replace(span, rights) => {
@@ -401,6 +477,7 @@ fn changes_mappings(act: Action) -> bool {
         act,
         Map(..)
             | MapObject(..)
+            | MapPrivate(..)
             | Replace(..)
             | Unmap(_)
             | Protect(..)

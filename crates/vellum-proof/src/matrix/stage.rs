@@ -134,15 +134,25 @@ impl<C: Codec> Stage<C> {
             let object = self.vm.objects().create(OBJECT_BYTES).expect("memory");
             self.object.replace(Some(object));
         }
+        if self.state.private {
+            // A copy of a page is not to look like zeros.
+            for (page, word) in (0..OBJECT_PAGES).flat_map(|n| (0..WORDS).map(move |w| (n, w))) {
+                let value = word_of(0x80 + page, word);
+                let done = self.act_on_object(Action::WriteObject(page, word), value);
+                assert_eq!(done, Outcome::Done, "the object of the state");
+                self.start.object.set(page, word, value);
+            }
+        }
         let mut pages = [None; EXTENTS];
         for (range, rights) in self.places.mapped(self.state.island) {
             let (at, attrs) = (Placement::Replace(range.start()), Attrs::anonymous(rights));
             let extents = self.places.within((range.start(), range.bytes()));
             if self.state.object {
                 let first = pages.iter().flatten().count();
-                self.map_object(&space, at, range.bytes(), first).expect("a hole");
+                let private = self.state.private;
+                self.map_object(&space, at, range.bytes(), (first, private)).expect("a hole");
                 for (extent, page) in extents.zip(first..) {
-                    pages[extent] = Some(Page::of_object(rights, page));
+                    pages[extent] = Some(Page::of_object(rights, page, private));
                 }
                 continue;
             }
@@ -168,12 +178,10 @@ impl<C: Codec> Stage<C> {
                 };
                 let wanted = match act {
                     Action::Store(..) => {
-                        page.words[word] = word_of(extent, word);
-                        let value = word_of(extent, word);
-                        self.start.object.set(page, word, value);
+                        page.store(word, word_of(extent, word), &mut self.start.object);
                         Outcome::Done
                     }
-                    _ => Outcome::Value(0),
+                    _ => Outcome::Value(page.load(word, &self.start.object)),
                 };
                 assert_eq!(
                     self.access(0, act, word_of(extent, word)),
@@ -205,18 +213,22 @@ impl<C: Codec> Stage<C> {
         }
     }
 
-    /// Maps the object from a page of it on.
+    /// Maps the object from a page of it on, privately or not.
     fn map_object(
         &self,
         space: &Space,
         at: Placement,
         bytes: u64,
-        first: usize,
+        (first, private): (usize, bool),
     ) -> Result<Va, SpaceError> {
         let object = self.object.borrow();
         let object = object.as_ref().expect("an object");
         let part = ObjectPart { object, offset: first as u64 * 4096 };
-        self.vm.map_object(space, at, bytes, Attrs::anonymous(Rights::READ_WRITE), part)
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        match private {
+            true => self.vm.map_private(space, at, bytes, attrs, part),
+            false => self.vm.map_object(space, at, bytes, attrs, part),
+        }
     }
 
     /// A call on the object.
@@ -381,10 +393,13 @@ impl<C: Codec> Stage<C> {
                 super::acts::PageRange::Both,
                 if wanted { Advice::Huge } else { Advice::NoHuge },
             ),
-            Action::MapObject(span, first, replaces) => {
+            Action::MapObject(span, first, replaces)
+            | Action::MapPrivate(span, first, replaces) => {
                 let (start, bytes) = self.places.span(span);
                 let at = if replaces { Placement::Replace(start) } else { Placement::At(start) };
-                of_space(self.map_object(&self.side(side), at, bytes, first).map(drop))
+                let private = matches!(act, Action::MapPrivate(..));
+                let done = self.map_object(&self.side(side), at, bytes, (first, private));
+                of_space(done.map(drop))
             }
             Action::ReadObject(..) | Action::WriteObject(..) => self.act_on_object(act, value),
             Action::Resize(_) | Action::Punch(_) => self.act_on_object(act, value),

@@ -43,6 +43,8 @@ pub struct StartState {
     pub frames_left: Option<u8>,
     /// The pages are those of an object.
     pub object: bool,
+    /// Who writes them gets copies.
+    pub private: bool,
 }
 
 impl StartState {
@@ -71,6 +73,7 @@ const fn state(name: &'static str, kind: PageState, huge: bool, zeros: ZeroHuge)
         island: false,
         frames_left: None,
         object: false,
+        private: false,
     }
 }
 const fn island(name: &'static str, kind: PageState) -> StartState {
@@ -91,6 +94,10 @@ const fn table(name: &'static str, kind: PageState) -> StartState {
 
 const fn object(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
     StartState { object: true, frames_left, ..state(name, kind, false, ZeroHuge::Off) }
+}
+
+const fn view(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
+    StartState { private: true, ..object(name, kind, frames_left) }
 }
 
 /// Every state.
@@ -129,6 +136,9 @@ pub const STATES: &[StartState] = &[
     object("object-shared", PageState::Shared, None),
     object("one-object-reserved", PageState::Reserved, Some(1)),
     object("none-object-shared", PageState::Shared, Some(0)),
+    view("view", PageState::Read, None),
+    view("view-shared", PageState::Shared, None),
+    view("one-view", PageState::Read, Some(1)),
 ];
 
 /// An MMU.

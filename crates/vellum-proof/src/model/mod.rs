@@ -35,11 +35,37 @@ pub enum Page {
     Own(Contents),
     /// A page of an object: the object's name, and the index.
     Object(u64, u64),
+    /// The same, of which who writes gets a copy, and the copy.
+    View(u64, u64, Option<Contents>),
 }
 
 impl Page {
     /// Zeros that are the space's own.
     pub const ZERO: Page = Page::Own([0; BYTES]);
+
+    /// The page of an object that it shows: the object's name, and the index.
+    pub fn shows(self) -> Option<(u64, u64)> {
+        match self {
+            Page::Object(name, index) | Page::View(name, index, None) => Some((name, index)),
+            _ => None,
+        }
+    }
+
+    /// What it holds of the space's own.
+    pub fn own(self) -> Option<Contents> {
+        match self {
+            Page::Own(contents) | Page::View(_, _, Some(contents)) => Some(contents),
+            _ => None,
+        }
+    }
+
+    /// The page once the space has bytes of its own there.
+    pub fn with_own(self, contents: Contents) -> Page {
+        match self {
+            Page::View(name, index, _) => Page::View(name, index, Some(contents)),
+            _ => Page::Own(contents),
+        }
+    }
 }
 
 impl Cell {
@@ -50,8 +76,10 @@ impl Cell {
 
     /// Forgets what it holds. An object does not.
     pub fn forget(&mut self) {
-        if let Page::Own(_) = self.page {
-            self.page = Page::ZERO;
+        match &mut self.page {
+            Page::Own(_) => self.page = Page::ZERO,
+            Page::View(_, _, copy) => *copy = None,
+            Page::Object(..) => {}
         }
     }
 
@@ -60,6 +88,7 @@ impl Cell {
         let page = match self.page {
             Page::Own(_) => Page::ZERO,
             Page::Object(name, index) => Page::Object(name, index + pages),
+            Page::View(name, index, _) => Page::View(name, index + pages, None),
         };
         Cell { page, ..self }
     }
@@ -127,7 +156,7 @@ impl Pages {
     pub fn lay(&mut self, range: Range<u64>, first: Cell) {
         match first.page {
             Page::Own(_) => self.fill(range, Some(first)),
-            Page::Object(..) => {
+            Page::Object(..) | Page::View(..) => {
                 (0..).zip(range).for_each(|(n, page)| self.set(page, Some(first.ahead(n))))
             }
         }
@@ -170,7 +199,10 @@ impl Pages {
 
     /// Whether a page of that object is mapped.
     pub fn has_object(&self, name: u64) -> bool {
-        let is = |cell: &Cell| matches!(cell.page, Page::Object(of, _) if of == name);
+        let is = |cell: &Cell| match cell.page {
+            Page::Own(_) => false,
+            Page::Object(of, _) | Page::View(of, ..) => of == name,
+        };
         self.chunks().any(|chunk| self.any(chunk..chunk + CHUNK, is))
     }
 

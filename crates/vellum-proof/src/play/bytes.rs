@@ -105,7 +105,7 @@ impl<C: Codec> Play<'_, C> {
                         "{access:?} of page {page:#x} saw {seen:x?}, wanted {bytes:x?}, {cell:x?}"
                     );
                 }
-                return self.becomes(n, page, bytes);
+                return self.becomes(n, page, access, bytes);
             }
             self.outcome.faults += 1;
             if let Err(error) = self.vm.fault(&self.sides[n].space, va, access) {
@@ -158,7 +158,7 @@ impl<C: Codec> Play<'_, C> {
         };
         for Piece { page, at, len, before } in pieces {
             let cell = self.sides[n].pages.get(page);
-            let own = cell.is_some_and(|cell| matches!(cell.page, Page::Own(_)));
+            let own = cell.is_some_and(|cell| !matches!(cell.page, Page::Object(..)));
             let access = if forced && own { Access::Read } else { Access::Write };
             if before >= done {
                 let error = got.expect_err("not all was written");
@@ -168,7 +168,7 @@ impl<C: Codec> Play<'_, C> {
                 panic!("{name}: page {page:#x} was written, wanted {error:?}, {cell:?}")
             });
             samples(at, len).for_each(|(i, n)| new[i] = buffer[before + n]);
-            self.becomes(n, page, new);
+            self.becomes(n, page, Access::Write, new);
         }
         assert_eq!((done, got), (bytes as usize, Ok(())), "{name}: failed where nothing is wrong");
     }
@@ -193,7 +193,7 @@ impl<C: Codec> Play<'_, C> {
                 "copy_out of page {page:#x} from {at} has read {:x?}, wanted {known:x?}, {cell:x?}",
                 &buffer[before..][..len]
             );
-            self.becomes(n, page, known);
+            self.becomes(n, page, Access::Read, known);
         }
         assert_eq!((done, got), (bytes as usize, Ok(())), "copy_out failed where nothing is wrong");
     }

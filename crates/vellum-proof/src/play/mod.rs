@@ -136,9 +136,9 @@ impl<'v, C: Codec> Play<'v, C> {
                 let leaf = if exactly { LeafSize::Exactly(Order::HUGE) } else { LeafSize::Policy };
                 self.map(n, to, range, Attrs { rights, thp, numa: None, leaf }, None)
             }
-            Operation::MapObject(to, range, attrs, (slot, offset)) => {
+            Operation::MapObject(to, range, attrs, (slot, offset), private) => {
                 if let Some(slot) = self.object(slot) {
-                    self.map(n, to, range, attrs, Some(Part { slot, offset }));
+                    self.map(n, to, range, attrs, Some(Part { slot, offset, private }));
                 }
             }
             Operation::ReadObject(slot, spot, bytes) => self.read_object(slot, spot, bytes),
@@ -242,17 +242,20 @@ impl<'v, C: Codec> Play<'v, C> {
             (Page::Reserved { rights }, Some((given, Behind::Own(bytes)))) => {
                 rights == given && bytes == Contents::default()
             }
-            (Page::Mapped { rights, flags, .. }, Some((given, Behind::Own(bytes)))) => {
+            (Page::Mapped { rights, flags, .. }, Some((given, own))) if own.own().is_some() => {
                 let allowed = !flags.write || given.write;
-                rights == given && allowed && holds(bytes)
+                rights == given && allowed && own.own().is_some_and(holds)
             }
-            (Page::Inaccessible { .. }, Some((given, Behind::Own(bytes)))) => {
-                given.is_none() && holds(bytes)
+            (Page::Inaccessible { .. }, Some((given, own))) => {
+                given.is_none() && own.own().is_some_and(holds)
             }
             // The object has the page, mapped here or not.
-            (Page::Reserved { rights }, Some((given, Behind::Object(..)))) => rights == given,
+            (Page::Reserved { rights }, Some((given, of))) => {
+                rights == given && of.shows().is_some()
+            }
             (Page::Mapped { rights, flags, level, .. }, Some((given, of))) => {
-                let allowed = flags.write == given.write && !given.is_none();
+                let writes = given.write && matches!(of, Behind::Object(..));
+                let allowed = flags.write == writes && !given.is_none();
                 let there = self.objects.of(of).is_some_and(|(object, index)| {
                     object.may_have(index) && holds(object.contents(index))
                 });
@@ -270,14 +273,8 @@ impl<'v, C: Codec> Play<'v, C> {
 
     /// What the model has behind a page.
     fn known(&self, cell: Cell) -> Contents {
-        match cell.page {
-            Behind::Own(bytes) => bytes,
-            of => self
-                .objects
-                .of(of)
-                .map(|(object, index)| object.contents(index))
-                .unwrap_or_default(),
-        }
+        let shown = || self.objects.of(cell.page).map(|(object, index)| object.contents(index));
+        cell.page.own().or_else(shown).unwrap_or_default()
     }
 
     /// What an access to a page finds there, or gets.
@@ -291,16 +288,17 @@ impl<'v, C: Codec> Play<'v, C> {
     }
 
     /// An access made the page, and made it that.
-    fn becomes(&mut self, n: usize, page: u64, contents: Contents) {
+    fn becomes(&mut self, n: usize, page: u64, access: Access, contents: Contents) {
         let Some(cell) = self.sides[n].pages.get(page) else { return };
+        let copies = access == Access::Write && matches!(cell.page, Behind::View(..));
         match self.objects.of_mut(cell.page) {
-            Some((object, index)) => {
+            Some((object, index)) if !copies => {
                 object.set(index, contents);
                 self.outcome.shared += 1;
             }
-            None if cell.page == Behind::Own(contents) => {}
-            None => {
-                let page_of = Some(Cell { page: Behind::Own(contents), ..cell });
+            _ if cell.page.own() == Some(contents) => {}
+            _ => {
+                let page_of = Some(Cell { page: cell.page.with_own(contents), ..cell });
                 self.sides[n].pages.set(page, page_of);
             }
         }

@@ -38,6 +38,8 @@ pub(super) struct Objects {
 pub(super) struct Part {
     pub slot: usize,
     pub offset: u64,
+    /// Whether who writes gets a copy.
+    pub private: bool,
 }
 
 impl Part {
@@ -49,22 +51,15 @@ impl Part {
 }
 
 impl Objects {
-    /// The object and the index behind a page, if it is one of an object.
+    /// The object and the index behind a page, if it shows one of an object.
     pub fn of(&self, page: Page) -> Option<(&Object, u64)> {
-        match page {
-            Page::Own(_) => None,
-            Page::Object(name, index) => Some((&self.all[&name], index)),
-        }
+        page.shows().map(|(name, index)| (&self.all[&name], index))
     }
 
     /// The same, to change it.
     pub fn of_mut(&mut self, page: Page) -> Option<(&mut Object, u64)> {
-        match page {
-            Page::Own(_) => None,
-            Page::Object(name, index) => {
-                Some((self.all.get_mut(&name).expect("what is mapped is kept"), index))
-            }
-        }
+        let (name, index) = page.shows()?;
+        Some((self.all.get_mut(&name).expect("what is mapped is kept"), index))
     }
 
     fn handle(&self, slot: usize) -> &(Handle, u64) {
@@ -87,7 +82,8 @@ impl Objects {
 
     /// The first page of a part.
     pub fn page(&self, part: Part) -> Page {
-        Page::Object(self.handle(part.slot).1, part.offset / PAGE_SIZE as u64)
+        let (name, index) = (self.handle(part.slot).1, part.offset / PAGE_SIZE as u64);
+        if part.private { Page::View(name, index, None) } else { Page::Object(name, index) }
     }
 
     fn at(&self, slot: usize, spot: ByteSpot) -> u64 {

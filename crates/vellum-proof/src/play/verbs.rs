@@ -47,8 +47,12 @@ impl<C: Codec> Play<'_, C> {
         let got = match part {
             None => self.vm.map(space, placement, bytes, attrs),
             Some(part) => {
-                let part = self.objects.part(part);
-                self.vm.map_object(space, placement, bytes, attrs, part)
+                let of = self.objects.part(part);
+                if part.private {
+                    self.vm.map_private(space, placement, bytes, attrs, of)
+                } else {
+                    self.vm.map_object(space, placement, bytes, attrs, of)
+                }
             }
         };
         let bad_part = part.is_some_and(|part| part.is_bad(bytes));
@@ -169,7 +173,7 @@ impl<C: Codec> Play<'_, C> {
         for page in range.clone() {
             let known = self.found(self.sides[n].pages.get(page), access);
             let known = known.unwrap_or_else(|e| panic!("populated page {page:#x}, wanted {e:?}"));
-            self.becomes(n, page, known);
+            self.becomes(n, page, access, known);
         }
         let error = match got {
             Ok(()) => return,

@@ -9,7 +9,7 @@ use vellum::unstable::AllocRequest;
 
 use super::{Play, Side};
 use crate::command::{CPUS, PageSpot, SIDES};
-use crate::model::{Page as Behind, Pages};
+use crate::model::Pages;
 
 /// Blocks of frames held at once, at most.
 const BLOCKS: usize = 8;
@@ -25,7 +25,7 @@ impl<C: Codec> Play<'_, C> {
         let page = self.near(n, spot, true);
         let cell = self.sides[n].pages.get(page);
         let there = cell.is_some();
-        let of_object = cell.is_some_and(|cell| matches!(cell.page, Behind::Object(..)));
+        let of_object = cell.is_some_and(|cell| cell.page.shows().is_some());
         let seen = self.vm.query(&self.sides[n].space, Va(page << 12));
         let present = matches!(seen, Page::Mapped { .. });
         match self.vm.poison(&self.sides[n].space, Va(page << 12)) {

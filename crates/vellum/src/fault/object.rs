@@ -16,17 +16,19 @@
 //! The tables that it takes are allocated before.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
-use crate::entry::{Busy, Codec, Entry};
-use crate::error::FaultError;
-use crate::fault::{FaultRequest, Faults, Seen, Step};
+use crate::entry::{Busy, Codec, Entry, Flags};
+use crate::error::{FaultError, NoMemory};
+use crate::fault::reserved::Reserved;
+use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::SlabRef;
-use crate::machine::Machine;
+use crate::machine::{Act, Machine};
 use crate::object::{ObjectPage, Present};
 use crate::pagetable::transit::{Settled, Transit, frame_of};
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
-use crate::space::{Access, Fault, SpaceRecord};
+use crate::space::{Access, Fault, Rights, SpaceRecord};
+use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
 
@@ -52,16 +54,74 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         // A region on its way out has no object any more.
-        let Some(object) = self.object_of(seen.region) else { return Ok(Step::Again) };
-        let index = seen.index(Order::BASE);
+        let Some((object, index)) = self.object_at(seen.region, seen.va) else {
+            return Ok(Step::Again);
+        };
         if index >= self.object(object).pages() {
             return Err(FaultError::Beyond);
         }
+        let writes = ask.access == Access::Write || ask.origin == FaultOrigin::Owner;
+        let copies = writes && seen.attrs.is_private_view();
         match self.present(object, index) {
+            Present::Page(pfn) if copies => self.copy_page(seen, pfn),
             Present::Page(pfn) => self.map_page(seen, pfn, ask.access, &epoch),
             Present::Frozen => Ok(Step::Frozen),
-            Present::Absent => self.make_and_map(seen, ask, epoch, object),
+            // A copy of zeros, which is all that the object has there.
+            Present::Absent if copies => Reserved(self.0).populate_below(seen, (ask, false), epoch),
+            Present::Absent => self.make_and_map(seen, ask, epoch, (object, index)),
         }
+    }
+
+    /// A copy of the object's page where none is mapped. Inside the epoch in which the page was
+    /// found: who freezes it, to change or free it, waits for that.
+    #[cold]
+    fn copy_page(self, seen: &Seen<'_>, old: Pfn) -> Result<Step, FaultError> {
+        let path = self.0.unlinked_path(seen.spot.at, seen.va, Level::ONE)?;
+        let new = match self.fresh_copy(seen) {
+            Ok(new) => new,
+            Err(error) => {
+                self.free_path(path);
+                return Err(error.into());
+            }
+        };
+        self.machine.copy_frame(new, old);
+        if !self.plant(seen, path, Entry::Leaf(new, seen.own_flags()), true) {
+            self.untake(new, Order::BASE);
+            return Ok(Step::Again);
+        }
+        Ok(self.copied())
+    }
+
+    /// A copy of the object's page in place of the page, which a private view shows.
+    #[cold]
+    pub fn copy_mapped(self, seen: &Seen<'_>, old: Pfn) -> Result<Step, FaultError> {
+        let new = self.fresh_copy(seen)?;
+        let settled = Settled::new(Entry::Leaf(new, seen.own_flags()), 0);
+        let mut receipt = Receipt::new();
+        receipt.leaf(seen.va, Level::ONE);
+        let copy = || self.machine.copy_frame(new, old);
+        let Some(flushed) = self.exchange_seen(seen, false, receipt, settled, copy) else {
+            self.untake(new, Order::BASE);
+            return Ok(Step::Again);
+        };
+        self.release_shared(&flushed, old);
+        Ok(self.copied())
+    }
+
+    /// A frame for a copy, of the space's own.
+    fn fresh_copy(self, seen: &Seen<'_>) -> Result<Pfn, NoMemory> {
+        let new = self.frames.alloc(&self.machine, Order::BASE, &self.want(seen))?;
+        if self.config.alloc_zero {
+            self.clear_page(new, seen.va);
+        }
+        self.init_page(seen, new, Order::BASE);
+        Ok(new)
+    }
+
+    fn copied(self) -> Step {
+        self.count_here(Counter::AnonPages, 1);
+        self.count_here(Counter::CowCopies, 1);
+        Step::Done(Fault::Copied(Level::ONE))
     }
 
     /// The same where the object has no page. Tables that are missing are taken first, so that a
@@ -71,9 +131,9 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         seen: &Seen<'_>,
         ask: FaultRequest,
         epoch: EpochGuard<'_, M>,
-        object: SlabRef,
+        (object, index): (SlabRef, u64),
     ) -> Result<Step, FaultError> {
-        let (space, index, want) = (seen.space, seen.index(Order::BASE), self.want(seen));
+        let (space, want) = (seen.space, self.want(seen));
         let _in_hand = self.hands.begin(&self.machine);
         let path = self.0.unlinked_path(seen.spot.at, ask.va, Level::ONE)?;
         // The attachment may go with the epoch, and the object with it.
@@ -111,8 +171,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             let here = (spot.level > Level::ONE).then_some((spot.node.pfn, spot.slot));
             spot.raw == reserved
                 && above == here
-                && self.object_of(seen.region) == Some(object)
-                && seen.index(Order::BASE) == index
+                && self.object_at(seen.region, ask.va) == Some((object, index))
                 && seen.attrs.allows(ask.access)
         });
         match (seen, self.present(object, index)) {
@@ -147,7 +206,9 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let spot = &seen.spot;
-        let entry = Entry::Shared(pfn, seen.fresh_flags(access));
+        let Rights { write, exec, .. } = seen.attrs.object_rights();
+        let dirty = write && access == Access::Write;
+        let entry = Entry::Shared(pfn, Flags { write, exec, accessed: true, dirty });
         if path.is_some() {
             if let Err(error) = self.add_shared_mapping(pfn) {
                 self.free_path(path);

@@ -76,13 +76,13 @@ impl<M: Machine> Faults<M> {
             (entry, Some(handle)) => {
                 let region = self.region(handle);
                 // Who writes to an object whatever the region says needs the right all the same.
-                let owns = origin == FaultOrigin::Owner && region.packed().has_object();
+                let owns = origin == FaultOrigin::Owner && region.packed().is_shared_view();
                 let access = if owns { Access::Write } else { access };
-                let index = va.page().wrapping_add(region.shift());
-                let is_beyond = |object| index >= self.object(object).pages();
+                let is_beyond = |(object, index)| index >= self.object(object).pages();
                 if !region.packed().allows(access) {
                     Err(FaultError::Rights)
-                } else if entry == Entry::Reserved && self.object_of(region).is_some_and(is_beyond)
+                } else if entry == Entry::Reserved
+                    && self.object_at(region, va).is_some_and(is_beyond)
                 {
                     Err(FaultError::Beyond)
                 } else {

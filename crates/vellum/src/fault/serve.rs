@@ -228,18 +228,28 @@ impl<M: Machine> Serve<'_, M> {
                 Access::Write => ZeroTable(self.0).write_zero_table(&seen, epoch, huge),
                 Access::Exec => Ok(Step::Behind),
             },
-            _ => Ok(self.serve_other(&seen, access, entry)),
+            _ => self.serve_other(&seen, access, entry),
         }
     }
 
     /// Entries that faults seldom meet.
     #[cold]
     #[inline(never)]
-    fn serve_other(self, seen: &Seen<'_>, access: Access, entry: Entry) -> Step {
+    fn serve_other(
+        self,
+        seen: &Seen<'_>,
+        access: Access,
+        entry: Entry,
+    ) -> Result<Step, FaultError> {
         match entry {
-            Entry::Shared(_, flags) if gives(flags, access) => self.touch_leaf(seen, access, flags),
+            Entry::Shared(_, flags) if gives(flags, access) => {
+                Ok(self.touch_leaf(seen, access, flags))
+            }
+            Entry::Shared(pfn, _) if access == Access::Write && seen.attrs.is_private_view() => {
+                ObjectFault(self.0).copy_mapped(seen, pfn)
+            }
             // `protect` is on its way here, or the page is about to be a leaf again.
-            _ => Step::Behind,
+            _ => Ok(Step::Behind),
         }
     }
 

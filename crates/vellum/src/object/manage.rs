@@ -1,13 +1,13 @@
 //! Making objects, and freeing those that nobody keeps.
 
-use crate::addr::{Order, Pfn};
+use crate::addr::{Order, Pfn, Va};
 use crate::error::{Invalid, NoMemory, ObjectError, ensure};
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use, Verb};
 use crate::object::record::{Object, ObjectRecord};
 use crate::object::{MOST_BYTES, ObjectLayer, Tries};
 use crate::rmap::attachment::Attach;
-use crate::space::{ObjectUsage, SpaceRecord};
+use crate::space::{ObjectUsage, SpaceRecord, View};
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
 use crate::sync::{self, Above, Attachments, Token, Top};
@@ -68,11 +68,22 @@ impl<M: Machine> ObjectLayer<M> {
         unsafe { object.record(self.id()) }
     }
 
-    /// The object that a region maps; `None` for private memory, and for a region that is on its
-    /// way out. The region is seen inside an epoch, or under the mmap lock.
+    /// The object that a region maps, and the index of its page at an address; `None` for private
+    /// memory, and for a region that is on its way out. The region is seen inside an epoch, or
+    /// under the mmap lock.
     #[inline]
-    pub fn object_of(&self, region: &Region) -> Option<SlabRef> {
-        SlabRef::from_raw(Attach(self).attachment(region.attachment()?).object())
+    pub fn object_at(&self, region: &Region, va: Va) -> Option<(SlabRef, u64)> {
+        let attachment = Attach(self).attachment(region.attachment()?);
+        let index = va.page().wrapping_add(attachment.shift());
+        Some((SlabRef::from_raw(attachment.object())?, index))
+    }
+
+    /// How a region shows an object, moved by so many pages; `None` as above. Under the mmap lock.
+    pub fn view_of(&self, region: &Region, pages: u64) -> Option<View> {
+        let attachment = Attach(self).attachment(region.attachment()?);
+        let object = SlabRef::from_raw(attachment.object())?;
+        let copies = region.packed().is_private_view().then(|| region.shift().wrapping_sub(pages));
+        Some(View { object, shift: attachment.shift().wrapping_sub(pages), copies })
     }
 
     /// Gives a handle back.

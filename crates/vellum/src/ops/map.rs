@@ -12,7 +12,7 @@ use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Cursor;
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
-use crate::space::{Attrs, Backing, LeafSize, Placement, Space, SpaceRecord};
+use crate::space::{Attrs, Backing, LeafSize, Placement, Space, SpaceRecord, View};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MmapLock, Token};
 use crate::vma::edit::Edit;
@@ -66,6 +66,30 @@ impl<M: Machine> Map<'_, M> {
         attrs: Attrs,
         part: ObjectPart<'_>,
     ) -> Result<Va, SpaceError> {
+        self.map_view(space, (at, bytes), attrs, part, None)
+    }
+
+    /// `Vm::map_private`.
+    pub fn map_private(
+        self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        attrs: Attrs,
+        part: ObjectPart<'_>,
+    ) -> Result<Va, SpaceError> {
+        self.map_view(space, (at, bytes), attrs, part, Some(0))
+    }
+
+    /// Both; `copies` is the index shift of private copies.
+    fn map_view(
+        self,
+        space: &Space,
+        (at, bytes): (Placement, u64),
+        attrs: Attrs,
+        part: ObjectPart<'_>,
+        copies: Option<u64>,
+    ) -> Result<Va, SpaceError> {
         self.verb_with_memory(Verb::Map, || {
             let object = part.object.handle;
             self.record_of_object(part.object);
@@ -83,7 +107,7 @@ impl<M: Machine> Map<'_, M> {
             self.edit(record, |edit| {
                 let range = self.place(record, at, bytes, Order::BASE.bytes())?;
                 let shift = first.wrapping_sub(range.start().page());
-                let region = self.object_region(edit, attrs, object, shift)?;
+                let region = self.view_region(edit, attrs, View { object, shift, copies })?;
                 record.note_object();
                 let mapped = self.map_range(edit, range, region, at);
                 self.drop_region(region, edit.deferred);
@@ -93,19 +117,19 @@ impl<M: Machine> Map<'_, M> {
         })
     }
 
-    /// A region that maps an object at a shift, with one reference, the caller's.
-    pub(super) fn object_region(
+    /// A region that shows an object, with one reference, the caller's.
+    pub(super) fn view_region(
         self,
         edit: &mut Edit<'_>,
         attrs: Attrs,
-        object: SlabRef,
-        shift: u64,
+        View { object, shift, copies }: View,
     ) -> Result<SlabRef, NoMemory> {
         let attachment = Attach(self.0).attach(edit.space, object, shift, edit.token)?;
-        let backing = Backing { shift, attachment: Some(attachment) };
+        let (attachment, private) = (Some(attachment), copies.is_some());
+        let backing = Backing { shift: copies.unwrap_or(0), attachment, private };
         let made = self.make_region(attrs, backing, edit.token);
         // The region names it, or nobody does.
-        Attach(self.0).unattach(attachment, edit.token);
+        attachment.into_iter().for_each(|name| Attach(self.0).unattach(name, edit.token));
         made
     }
 
@@ -175,7 +199,7 @@ impl<M: Machine> Map<'_, M> {
     ) -> Result<(SlabRef, bool), NoMemory> {
         match SlabRef::from_raw(space.latest.load(Ordering::Relaxed)) {
             Some(latest) if self.region(latest).is_plain(attrs) => Ok((latest, false)),
-            _ => self.make_region(attrs, Backing::PRIVATE, token).map(|made| (made, true)),
+            _ => self.make_region(attrs, Backing::anonymous(0), token).map(|made| (made, true)),
         }
     }
 

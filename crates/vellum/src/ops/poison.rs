@@ -89,11 +89,11 @@ impl<'v, M: Machine> Poison<'v, M> {
     ) -> Result<Poisoned, PoisonError> {
         let seen = self.page_at(space, va)?;
         if let Entry::Shared(frame, _) = M::Codec::decode(seen.spot.raw, seen.spot.level)
-            && let Some(object) = self.object_of(seen.region)
+            && let Some((object, index)) = self.object_at(seen.region, va)
         {
             // Waiting for other spaces needs the mmap lock given back.
             self.object(object).attachments.keep();
-            let (index, want) = (seen.index(Order::BASE), self.want(&seen));
+            let want = self.want(&seen);
             return Ok(Poisoned::Object(PageOfObject { object, index, frame, want }));
         }
         let new = self.frames.alloc(&self.machine, Order::BASE, &self.want(&seen))?;

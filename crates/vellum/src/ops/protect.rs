@@ -285,7 +285,10 @@ impl<'v, M: Machine> Protect<'v, M> {
     #[cold]
     #[inline(never)]
     fn change_shared(self, change: &mut Change<'_>, at: Place<'_>, va: Va) {
-        let rights = change.rights;
+        // Its region has the new rights already.
+        let region = self.0.descend(change.space, va).region;
+        let region = region.map(|handle| self.region(handle).packed());
+        let rights = region.map_or(change.rights, |region| region.object_rights());
         let new = |entry| match entry {
             Entry::Shared(pfn, flags) => {
                 Some(M::Codec::encode(shared_entry(rights, pfn, flags), at.level))

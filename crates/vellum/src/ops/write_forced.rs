@@ -10,6 +10,7 @@ use crate::addr::{Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::fault::Faults;
+use crate::fault::object::ObjectFault;
 use crate::fault::{FaultRequest, Seen, Serve, Step, Unshare, ZeroTable};
 use crate::machine::{Act, Machine, Verb};
 use crate::memory::retry::Refusal;
@@ -91,7 +92,7 @@ impl<M: Machine> WriteForced<'_, M> {
         let region = self.region(spot.region?);
         let attrs = region.packed();
         // What it writes to an object, others see: that takes the right to write.
-        if attrs.rights().is_none() || attrs.has_object() && !attrs.allows(Access::Write) {
+        if attrs.rights().is_none() || attrs.is_shared_view() && !attrs.allows(Access::Write) {
             return Some(Err(FaultError::Rights));
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
@@ -112,6 +113,9 @@ impl<M: Machine> WriteForced<'_, M> {
                 }
                 self.write_page(&seen, pfn.add(va.page() & (order.frames() - 1)), bytes);
                 Some(Ok(Forced::Written))
+            }
+            (Entry::Shared(pfn, _), _) if attrs.is_private_view() => {
+                Some(ObjectFault(self.0).copy_mapped(&seen, pfn).map(Forced::Look))
             }
             (Entry::Shared(pfn, flags), _) => {
                 let mut top = Token::top();

@@ -76,6 +76,11 @@ impl Attachment {
         self.object.load(Ordering::Relaxed)
     }
 
+    /// Added to a page number it gives the object's page index (wrapping).
+    pub fn shift(&self) -> u64 {
+        self.shift.load(Ordering::Relaxed)
+    }
+
     /// One more region names it.
     pub fn share(&self) {
         self.refs.fetch_add(1, Ordering::Relaxed);
@@ -203,7 +208,7 @@ impl<'v, M: Machine> Attach<'v, M> {
         while let Some(handle) = SlabRef::from_raw(next) {
             let attachment = self.attachment(handle);
             next = attachment.next.load(Ordering::Relaxed);
-            let shift = attachment.shift.load(Ordering::Relaxed);
+            let shift = attachment.shift();
             match Owner::unpack(attachment.home.load(Ordering::Relaxed)) {
                 Owner::Space(space) => {
                     if let Some(space) = SlabRef::from_raw(space) {

@@ -100,9 +100,9 @@ impl Attrs {
     }
 
     /// All of it in one word; 0 is no value of it. From bit 0 on: 3 bits of rights; 4: a word on
-    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 23: clear
-    /// here, set in a region that maps an object; 24 to 31: the policy's node, any `u8`; 63: always
-    /// set.
+    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 22 and
+    /// 23: clear here, set in a region that maps an object privately and in one that maps an
+    /// object; 24 to 31: the policy's node, any `u8`; 63: always set.
     pub(crate) fn pack(self) -> Packed {
         let rights = self.rights.read as u64
             | (self.rights.write as u64) << 1
@@ -131,6 +131,8 @@ const _: () = assert!((1 + Order::GIANT.get() as u64) < 1 << 8);
 
 /// Bit of [`Packed`]: the region maps an object.
 const OBJECT: u64 = 1 << 23;
+/// The same: it does, and who writes gets a copy of the page.
+const PRIVATE: u64 = 1 << 22;
 
 /// Attributes in one word; a fault takes out what it asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -165,15 +167,31 @@ impl Packed {
             _ => None,
         }
     }
-    /// The same of a region that maps an object.
+    /// The same of a region that maps an object, privately or not.
     #[inline]
-    pub fn with_object(self) -> Packed {
-        Packed(self.0 | OBJECT)
+    pub fn with_object(self, private: bool) -> Packed {
+        Packed(self.0 | OBJECT | if private { PRIVATE } else { 0 })
     }
     /// Whether the region maps an object.
     #[inline]
     pub fn has_object(self) -> bool {
         self.0 & OBJECT != 0
+    }
+    /// Whether the region maps an object and who writes gets a copy.
+    #[inline]
+    pub fn is_private_view(self) -> bool {
+        self.0 & PRIVATE != 0
+    }
+    /// Whether the region maps an object and who writes changes it.
+    #[inline]
+    pub fn is_shared_view(self) -> bool {
+        self.0 & (OBJECT | PRIVATE) == OBJECT
+    }
+    /// The rights of an entry that maps the object's own page.
+    #[inline]
+    pub fn object_rights(self) -> Rights {
+        let rights = self.rights();
+        Rights { write: rights.write && !self.is_private_view(), ..rights }
     }
     /// Whether it does not, and leaves the choice of memory nodes to the switch: one test.
     #[inline(always)]
@@ -182,11 +200,12 @@ impl Packed {
     }
     #[inline]
     pub fn numa(self) -> Option<NumaPolicy> {
-        if self.0 >> 16 & 0x7f == 0 {
+        let kind = self.0 >> 16 & 0x3f;
+        if kind == 0 {
             return None;
         }
         let node = (self.0 >> 24) as u8;
-        match self.0 >> 16 & 0x7f {
+        match kind {
             1 => Some(NumaPolicy::Local),
             2 => Some(NumaPolicy::Interleave),
             3 => Some(NumaPolicy::Bind(node)),
@@ -264,14 +283,21 @@ mod tests {
                     for leaf in leaf {
                         let attrs = Attrs { rights, thp, numa, leaf };
                         assert_eq!(attrs.pack().attrs(), attrs);
-                        let shared = attrs.pack().with_object();
-                        assert!(shared.attrs() == attrs && shared.has_object());
-                        assert!(!attrs.pack().has_object() && !shared.is_private_anywhere());
+                        views_survive_packing(attrs);
                         assert!(attrs.pack().0 != 0 && seen.insert(attrs.pack().0));
                     }
                 }
             }
         }
+    }
+
+    fn views_survive_packing(attrs: Attrs) {
+        for private in [false, true] {
+            let view = attrs.pack().with_object(private);
+            assert!(view.attrs() == attrs && view.has_object() && !view.is_private_anywhere());
+            assert_eq!((view.is_private_view(), view.is_shared_view()), (private, !private));
+        }
+        assert!(!attrs.pack().has_object() && !attrs.pack().is_shared_view());
     }
 
     #[test]

@@ -21,6 +21,6 @@ pub use answer::{Audit, Fault, ObjectUsage, Page, Usage};
 pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 pub use record::{MAX_SPACES, Space};
 
-pub(crate) use backing::Backing;
+pub(crate) use backing::{Backing, View};
 pub(crate) use record::{CpuWords, Edits, SpaceRecord};
 pub(crate) use slab_ref::SlabRef;

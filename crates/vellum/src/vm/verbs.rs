@@ -127,6 +127,27 @@ impl<M: Machine> Vm<M> {
         Map(&self.layers).map_object(space, at, bytes, attrs, part)
     }
 
+    /// Maps `bytes` bytes of an object, privately, and says where. The mapping shows the object's
+    /// pages until the program writes: then it gets a copy of the page, which nobody else sees and
+    /// which no change of the object reaches any more, not even one of its size. Otherwise as
+    /// [`map_object`](Vm::map_object).
+    ///
+    /// # Errors
+    /// As [`map_object`](Vm::map_object).
+    ///
+    /// # Panics
+    /// If `space` or the object is another `Vm`'s.
+    pub fn map_private(
+        &self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        attrs: Attrs,
+        part: ObjectPart<'_>,
+    ) -> Result<Va, SpaceError> {
+        Map(&self.layers).map_private(space, at, bytes, attrs, part)
+    }
+
     /// Unmaps `bytes` bytes at `start`, holes in them included. When it returns no CPU can reach
     /// the pages through this space. Waits for CPUs that must drop translations, and for readers if
     /// table nodes go; takes the space's mmap lock.

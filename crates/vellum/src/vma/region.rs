@@ -60,7 +60,8 @@ impl Region {
     }
     /// Where its pages come from.
     pub fn backing(&self) -> Backing {
-        Backing { shift: self.shift(), attachment: self.attachment() }
+        let private = self.packed().is_private_view();
+        Backing { shift: self.shift(), attachment: self.attachment(), private }
     }
     /// The attachment of the object that is mapped.
     #[inline]
@@ -110,7 +111,7 @@ impl<M: Machine> Regions<M> {
         if let Some(attachment) = backing.attachment {
             Attach(self).attachment(attachment).share();
             region.attachment.store(attachment.raw(), Ordering::Relaxed);
-            packed = packed.with_object();
+            packed = packed.with_object(backing.private);
         }
         region.attrs.store(packed.0, Ordering::Relaxed);
         region.shift.store(backing.shift, Ordering::Relaxed);

@@ -117,7 +117,7 @@ impl<M: Machine> Regions<M> {
         if let Some(known) = left.filter(says).or_else(|| last.filter(says)) {
             return Ok((known, false));
         }
-        let backing = Backing { shift, attachment: None };
+        let backing = Backing::anonymous(shift);
         self.make_region(attrs, backing, edit.token).map(|made| (made, true))
     }
 }

@@ -3,5 +3,6 @@
 mod bytes;
 mod mappings;
 mod oom;
+mod private;
 mod resize;
 mod verbs;

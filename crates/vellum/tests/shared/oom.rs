@@ -4,7 +4,7 @@ use vellum_testkit::prelude::*;
 
 /// Does `act` with 0, 1, 2 ... frames left, until it succeeds; each failure must leave all as it
 /// was.
-fn each_allocation_fails(
+pub fn each_allocation_fails(
     fx: &Fixture,
     spaces: &[&Space],
     mut act: impl FnMut() -> Result<(), String>,

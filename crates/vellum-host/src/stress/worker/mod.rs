@@ -166,7 +166,12 @@ impl<'a, C: Codec> Worker<'a, C> {
             Op::Poison => w.poison(on),
             // For good, so only of spaces that end before the run does.
             Op::Forbid if on.published.is_none() => w.shared.vm.forbid_zeros(on.space),
-            Op::MapObject | Op::ReadObject | Op::WriteObject | Op::Resize | Op::Punch => {
+            Op::MapObject
+            | Op::MapPrivate
+            | Op::ReadObject
+            | Op::WriteObject
+            | Op::Resize
+            | Op::Punch => {
                 w.play_alone(on, op);
             }
             _ => {}

@@ -16,6 +16,7 @@ use crate::ops::spaces::fork::Fork;
 use crate::pagetable::node::{Node, full_run};
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
+use crate::space::attrs::Packed;
 use crate::space::{Audit, MAX_SPACES, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
@@ -124,9 +125,10 @@ impl<M: Machine> Validate<'_, M> {
         let region = self.region(handle);
         if pass == Pass::Count {
             let attrs = region.attrs().pack();
+            let Packed(kept) = region.packed();
+            let private = region.packed().is_private_view();
             let has_object = region.attachment().is_some();
-            let packed = if has_object { attrs.with_object().0 } else { attrs.0 };
-            let kept = region.packed().0;
+            let packed = if has_object { attrs.with_object(private).0 } else { attrs.0 };
             ensure(kept == packed, "attributes of a region", handle.raw(), kept, packed)?;
             region.set_replaces(if region.counting() {
                 region.replaces() + 1
@@ -244,8 +246,11 @@ impl<M: Machine> Validate<'_, M> {
             }
             Entry::Shared(pfn, flags) => self.check_shared(walk, (pfn, flags), region, (va, level)),
             // Only pages of the object, and none where nobody may access them.
-            Entry::Leaf(..) | Entry::Inaccessible(_) if region.packed().has_object() => {
+            Entry::Leaf(..) | Entry::Inaccessible(_) if region.packed().is_shared_view() => {
                 is_so(false, "a page of the object where one is mapped")
+            }
+            Entry::Leaf(pfn, _) if self.is_zero(pfn) && region.packed().has_object() => {
+                is_so(false, "zeros where an object is mapped")
             }
             Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
                 let fits = self.is_zero_leaf(pfn, level)
@@ -287,13 +292,13 @@ impl<M: Machine> Validate<'_, M> {
         (va, level): (u64, Level),
     ) -> Result<(), Invalid> {
         let is_so = |sentence, what| ensure(sentence, what, va, 1, 0);
-        let object = self.object_of(region);
-        let object = object.ok_or(Invalid::new("an object for a page of one", va, 1, 0))?;
-        let rights = region.attrs().rights;
+        let object = self.object_at(region, Va(va));
+        let (object, index) =
+            object.ok_or(Invalid::new("an object for a page of one", va, 1, 0))?;
+        let rights = region.packed().object_rights();
         is_so(level == Level::ONE, "the size of an object's page")?;
         is_so(!rights.is_none() && flags.exec == rights.exec, "rights of an object's page")?;
         is_so(flags.write == rights.write, "rights to write an object's page")?;
-        let index = (va >> PAGE_SHIFT).wrapping_add(region.shift());
         self.check_object_page(object, index, pfn)?;
         let there = matches!(self.present(object, index), Present::Page(there) if there == pfn);
         is_so(there, "an object has the page that is mapped")?;

@@ -295,8 +295,8 @@ impl<'v, M: Machine> Remap<'v, M> {
     /// Puts a page of an object in place. The tables are there.
     fn put_shared(self, space: &SpaceRecord, va: Va, pfn: Pfn, destination: &mut Destination<'v>) {
         let spot = self.0.descend(space, va);
-        let rights =
-            spot.region.map_or(Rights::NONE, |handle| self.region(handle).packed().rights());
+        let region = spot.region.map(|handle| self.region(handle).packed());
+        let rights = region.map_or(Rights::NONE, |region| region.object_rights());
         let flags = Flags { accessed: true, dirty: rights.write, ..Flags::default() };
         // Counted at once: a visit to the object's mappings may take it out from here on.
         let mut top = Token::top();

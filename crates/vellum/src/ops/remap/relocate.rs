@@ -150,10 +150,10 @@ impl<M: Machine> Relocate<'_, M> {
         self.parts(space, plan, &mut |_, handle| {
             let region = self.region(handle);
             let shift = region.shift().wrapping_sub(pages);
-            let moved = match self.object_of(region) {
-                Some(object) => Map(self.0).object_region(edit, region.attrs(), object, shift)?,
+            let moved = match self.view_of(region, pages) {
+                Some(view) => Map(self.0).view_region(edit, region.attrs(), view)?,
                 None => {
-                    let backing = Backing { shift, attachment: None };
+                    let backing = Backing::anonymous(shift);
                     self.make_region(region.attrs(), backing, edit.token)?
                 }
             };
@@ -164,7 +164,7 @@ impl<M: Machine> Relocate<'_, M> {
             prepared.last = Some(moved);
             prepared.parts += 1;
             // Where an object is mapped its attachments say.
-            if !region.packed().has_object() && self.add_shift(space, shift, edit.token)? {
+            if !region.packed().is_shared_view() && self.add_shift(space, shift, edit.token)? {
                 self.region(moved).set_replaces(1);
             }
             Ok(())

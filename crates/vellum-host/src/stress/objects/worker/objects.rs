@@ -134,8 +134,9 @@ impl<C: Codec> Worker<'_, C> {
 
     /// An object of this thread alone, mapped beside the windows.
     pub(super) fn play_alone(&mut self, place: &Place) {
-        let ops = [Op::MapObject, Op::ReadObject, Op::WriteObject, Op::Resize, Op::Punch];
-        let op = ops[self.rng.below(ops.len() as u64) as usize];
+        const OPS: [Op; 6] =
+            [Op::MapObject, Op::MapPrivate, Op::ReadObject, Op::WriteObject, Op::Resize, Op::Punch];
+        let op = OPS[self.rng.below(OPS.len() as u64) as usize];
         let shared = self.shared;
         shared.vm.activate(&place.space);
         let access = |va, access, store| self.access(&place.space, va, access, store);

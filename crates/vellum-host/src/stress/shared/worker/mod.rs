@@ -87,7 +87,12 @@ impl<'a, C: Codec> Worker<'a, C> {
             Op::Rest => self.rest(),
             Op::Poison => self.poison(),
             Op::Forbid => self.forbid(last),
-            Op::MapObject | Op::ReadObject | Op::WriteObject | Op::Resize | Op::Punch => {
+            Op::MapObject
+            | Op::MapPrivate
+            | Op::ReadObject
+            | Op::WriteObject
+            | Op::Resize
+            | Op::Punch => {
                 self.play_alone(op);
             }
             Op::Shrink => {
