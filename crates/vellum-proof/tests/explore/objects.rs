@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use vellum::addr::Va;
 use vellum::config::{Config, Thp};
+use vellum::error::ObjectError;
 use vellum::machine::MmuRules;
 use vellum::space::{Attrs, Placement, Rights};
 use vellum::vm::{Object, ObjectPart};
 use vellum_proof::explore::worlds::{AT, Fixture};
-use vellum_proof::explore::{Script, explore};
+use vellum_proof::explore::{Script, World, explore};
 
 #[test]
 fn what_a_program_wrote_past_the_end_before_a_resize_is_zero_after_it() {
@@ -69,6 +70,83 @@ fn what_a_program_wrote_past_the_end_before_a_resize_is_zero_after_it() {
         })
     };
     let done = explore(&make, &[resize, write], 2, 20_000);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+/// An object of a page, and spaces that map it.
+struct Mapped {
+    fixture: Fixture,
+    object: Object,
+}
+
+impl Mapped {
+    fn new() -> Mapped {
+        let config = Config { thp: Thp::Never, ..Config::default() };
+        let fixture = Fixture::new(2, 2048, config, MmuRules::X86_64);
+        fixture.enter(0);
+        let object = fixture.vm.objects().create(4096).expect("memory");
+        let mapped = Mapped { fixture, object };
+        mapped.add_space();
+        mapped
+    }
+
+    /// Another space that maps it, and has written to it.
+    fn add_space(&self) {
+        let vm = &self.fixture.vm;
+        let space = vm.create().expect("memory");
+        let part = ObjectPart { object: &self.object, offset: 0 };
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        vm.map_object(&space, Placement::At(AT), 4096, attrs, part).expect("memory");
+        vm.copy_in(&space, Va(AT.0 + 1000), &[1; 4]).expect("memory");
+        self.fixture.keep(space);
+    }
+}
+
+impl World for Mapped {
+    fn run_on(&self, cpu: usize, preempt_off: u32) -> u32 {
+        self.fixture.run_on(cpu, preempt_off)
+    }
+
+    fn check(self) {
+        let Mapped { fixture, object } = self;
+        let vm = &fixture.vm;
+        // No script writes past the end through a mapping. Of a page the machine keeps a few bytes,
+        // those from 1000 on among them, and the others stay as they are here.
+        let end = vm.objects().usage(&object).bytes;
+        let mut rest = vec![0; 4096 - end as usize];
+        assert_eq!(vm.copy_out(&fixture.last(), Va(AT.0 + end), &mut rest), Ok(()));
+        assert!(rest.iter().all(|&byte| byte == 0), "bytes past the end, which is {end}");
+        vm.objects().discard(object);
+        fixture.check();
+    }
+}
+
+#[test]
+fn a_write_beside_a_cut_leaves_nothing_past_the_end() {
+    let write: Script<Mapped> = Rc::new(|l| {
+        // Before the cut, or refused.
+        let (done, result) = l.fixture.vm.objects().write(&l.object, 1000, &[7; 4]);
+        assert!(matches!((done, result), (4, Ok(())) | (0, Err(ObjectError::Beyond))));
+    });
+    let cut: Script<Mapped> = Rc::new(|l| l.fixture.vm.objects().resize(&l.object, 100).unwrap());
+    let done = explore(&Mapped::new, &[write, cut], 2, u64::MAX);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+#[test]
+fn a_space_ends_beside_a_punch_of_what_it_maps() {
+    // The space that ends comes first on the object's list, and the page stays mapped by the other
+    // one until the punch comes to that.
+    let make = || {
+        let mapped = Mapped::new();
+        mapped.add_space();
+        mapped
+    };
+    let exit: Script<Mapped> = Rc::new(|l| l.fixture.end_last());
+    let punch: Script<Mapped> = Rc::new(|l| l.fixture.vm.objects().punch(&l.object, 0, 4096));
+    let done = explore(&make, &[exit, punch], 2, u64::MAX);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }

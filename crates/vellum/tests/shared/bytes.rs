@@ -114,6 +114,24 @@ fn an_object_goes_though_others_are_mapped_beside_it() {
 }
 
 #[test]
+fn an_object_goes_though_a_page_in_the_midst_of_it_was_replaced() {
+    let fx = fixture(2048, Config::default());
+    let object = fx.object(MIB2);
+    let space = fx.with_object(AT, MIB2, &object);
+    fx.poke(&space, page_at(3), 1).unwrap();
+    fx.vm.objects().discard(object);
+    // The table has a region of its own for it. What it says of the rest stands above.
+    let replaced = fx.vm.map(&space, Placement::Replace(page_at(5)), KIB4, RW);
+    assert_eq!(replaced, Ok(page_at(5)));
+    assert_eq!(fx.vm.unmap(&space, AT, 5 * KIB4), Ok(()));
+    assert_eq!(fx.count(Counter::ShmemPages), 1);
+    assert_eq!(fx.vm.unmap(&space, page_at(6), MIB2 - 6 * KIB4), Ok(()));
+    assert_eq!(fx.count(Counter::ShmemPages), 0);
+    assert_eq!(fx.peek(&space, page_at(5)), Ok(0));
+    fx.end([space]);
+}
+
+#[test]
 fn an_object_of_another_vm_is_refused() {
     let (fx, other) = (fixture(512, Config::default()), fixture(512, Config::default()));
     let object = other.object(KIB4);
