@@ -6,6 +6,7 @@ mod found;
 mod given;
 mod moments;
 mod objects;
+mod poison;
 mod rules;
 mod scarce;
 mod verbs;
