@@ -7,7 +7,7 @@
 //! until the frame is cleared through it.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -188,18 +188,17 @@ impl Probe {
         let stages = self.stages.lock().unwrap();
         stages.iter().flat_map(|s| s.values()).filter(|&&stage| stage == Stage::Mapped).count()
     }
-    fn filled(&self, first: Pfn, frames: u64) {
-        if let Some(stages) = &mut *self.stages.lock().unwrap() {
-            for pfn in first.0..first.0 + frames {
-                let Some(stage) = stages.get_mut(&pfn) else { continue };
-                assert_ne!(
-                    *stage,
-                    Stage::Mapped,
-                    "a frame of {frames} from {first:?} is filled while it is mapped"
-                );
-                *stage = Stage::Filled;
-            }
+    /// The frames of a run that are followed come to a stage. None is at stage `bad` before.
+    fn come_to(&self, stage: Stage, run: Range<u64>, bad: Stage, what: &str) {
+        let mut stages = self.stages.lock().unwrap();
+        for (pfn, was) in stages.iter_mut().flat_map(|s| s.range_mut(run.clone())) {
+            assert_ne!(*was, bad, "frame {pfn:#x} {what}");
+            *was = stage;
         }
+    }
+    fn filled(&self, first: Pfn, frames: u64) {
+        let what = "is filled while it is mapped";
+        self.come_to(Stage::Filled, first.0..first.0 + frames, Stage::Mapped, what);
     }
     /// An entry is about to be seen, and with it all below. Whether it is a table is known by what
     /// its frame is used for.
@@ -217,17 +216,8 @@ impl Probe {
             }
             Some(Use::Data | Use::Object) => {
                 let frames = if raw & SIZE == 0 { 1 } else { Order::HUGE.frames() };
-                if let Some(stages) = &mut *self.stages.lock().unwrap() {
-                    for pfn in first..first + frames {
-                        let Some(stage) = stages.get_mut(&pfn) else { continue };
-                        assert_ne!(
-                            *stage,
-                            Stage::Taken,
-                            "frame {pfn:#x} is mapped before it was filled"
-                        );
-                        *stage = Stage::Mapped;
-                    }
-                }
+                let what = "is mapped before it was filled";
+                self.come_to(Stage::Mapped, first..first + frames, Stage::Taken, what);
             }
             _ => {}
         }

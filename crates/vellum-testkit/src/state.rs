@@ -80,24 +80,6 @@ impl<C: Codec> Fixture<C> {
             }
         }
     }
-
-    /// Whether every lowest table in a range has an entry that is more than reserved: none was
-    /// made for nothing.
-    pub fn is_lean(&self, space: &Space, range: std::ops::Range<u64>) -> bool {
-        let seen = self.entries(space);
-        let kind = |&(level, _, raw): &Raw| C::decode(raw, Level(level));
-        seen.iter()
-            .filter(|raw| {
-                range.contains(&raw.1) && raw.0 > 1 && matches!(kind(raw), Entry::Table(_))
-            })
-            .all(|table| {
-                let span = table.1..table.1 + Level(table.0).entry_bytes();
-                let below = |raw: &&Raw| raw.0 < table.0 && span.contains(&raw.1);
-                seen.iter()
-                    .filter(below)
-                    .any(|raw| !matches!(kind(raw), Entry::Reserved | Entry::Table(_)))
-            })
-    }
 }
 
 /// Two states are equal, or the test says in what they differ.
