@@ -65,7 +65,8 @@ pub fn user_fault(address: u64, error: u64) -> Result<(), u64> {
         Err(FaultError::Rights) => Err(RIGHTS),
         Err(FaultError::NoMemory) => Err(NO_MEMORY),
         Err(FaultError::Beyond) => Err(BEYOND),
-        // Nothing here asks a task to end: `Machine::stop_pending` is left at its default.
-        Err(FaultError::Stopped) => Err(STOPPED),
+        // No object here has a pager, and nothing asks a task to end: `Machine::page_in` and
+        // `Machine::stop_pending` are left at their defaults.
+        Err(FaultError::Stopped | FaultError::Io) => Err(STOPPED),
     }
 }

@@ -395,12 +395,12 @@ fn shared_object(vm: &Vm<Metal>, space: &Space) -> Outcome {
         // The pages are here already.
         ensure!(faults(|| (load(AT + PAGE), load(AT + 2 * PAGE))) == (0, (Ok(2), Ok(3))));
         let mut bytes = [0; 8];
-        ensure!(objects.read(&object, 2 * PAGE, &mut bytes) == 8 && bytes[0] == 3);
+        ensure!(objects.read(&object, 2 * PAGE, &mut bytes) == (8, Ok(())) && bytes[0] == 3);
         recount(vm, &[space, &other])?;
         // What is cut off is gone from this processor's TLB, too.
         ensure!(objects.resize(&object, 2 * PAGE) == Ok(()));
         ensure!(load(AT + 2 * PAGE) == Err(BEYOND) && load(AT + PAGE) == Ok(2));
-        objects.punch(&object, PAGE, PAGE);
+        ensure!(objects.punch(&object, PAGE, PAGE) == Ok(()));
         ensure!(load(AT + PAGE) == Ok(0));
         Ok(())
     };

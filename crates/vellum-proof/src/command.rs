@@ -23,7 +23,7 @@ pub const AREA: u64 = 1024;
 /// Pages at the low end of the address space that are used.
 const LOW: u64 = 32;
 /// Objects with a handle at once.
-pub const OBJECTS: usize = 3;
+pub const OBJECTS: usize = 4;
 /// Pages of an object that are used.
 const REACH: u64 = 640;
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -136,6 +136,12 @@ pub enum Operation {
     Punch(u8, ByteSpot, u64),
     /// `Objects::discard`.
     Discard(u8),
+    /// `Objects::sync`, of so many bytes.
+    Sync(u8, ByteSpot, u64),
+    /// `Objects::evict` likewise.
+    Evict(u8, ByteSpot, u64),
+    /// From here on pagers fail to read, and to write.
+    Fail(bool, bool),
 }
 
 /// A command: who, on what, and what.
@@ -217,6 +223,9 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
         Op::WriteObject => Operation::WriteObject(object(from), byte(from), length(from)),
         Op::Resize if from.once_in(6) => Operation::Discard(object(from)),
         Op::Resize => Operation::Resize(object(from), byte(from)),
+        Op::Sync if from.once_in(4) => Operation::Fail(from.once_in(4), from.once_in(4)),
+        Op::Sync => Operation::Sync(object(from), byte(from), span(from)),
+        Op::Evict => Operation::Evict(object(from), byte(from), span(from)),
         Op::Punch => {
             let bytes = match from.below(8) {
                 0..3 => length(from) as u64,
@@ -278,6 +287,11 @@ fn byte<S: Source>(from: &mut S) -> ByteSpot {
         14 => ByteSpot::End(from.below(REACH) * PAGE),
         _ => ByteSpot::Byte(from.pick(&[0, 1 << 63, !(PAGE - 1), u64::MAX])),
     }
+}
+
+/// Mostly all of it.
+fn span<S: Source>(from: &mut S) -> u64 {
+    if from.once_in(3) { from.below(90 * PAGE) } else { u64::MAX }
 }
 
 /// Mostly a few words; now and then many pages.

@@ -49,6 +49,8 @@ pub enum SpaceError {
     Part,
     /// A page of the range lies past the end of the object that is mapped there.
     Beyond,
+    /// A page of the range could not be read from the pager of the object that is mapped there.
+    Io,
     /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)).
     Stopped,
 }
@@ -63,6 +65,9 @@ pub enum FaultError {
     /// The address lies in a region that maps an object, past the object's end (`SIGBUS`,
     /// `BUS_ADRERR`).
     Beyond,
+    /// The address lies in a region that maps an object, whose pager could not read the page
+    /// (`SIGBUS`, `BUS_ADRERR`).
+    Io,
     /// No frame or table node could be had: see [`NoMemory`].
     NoMemory,
     /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)) and
@@ -75,6 +80,8 @@ pub enum FaultError {
 pub enum ObjectError {
     /// The range ends past the object's end.
     Beyond,
+    /// The object's pager could not read or write a page.
+    Io,
     /// The size is more than 2^64 - 4096 bytes.
     Size,
     /// No frame could be had: see [`NoMemory`].
@@ -241,6 +248,7 @@ says! {
             "a part of an object begins at a multiple of 4096 and ends by page 2^52"
         }
         SpaceError::Beyond => "part of the range lies past the end of the object",
+        SpaceError::Io => "a page of the range could not be read",
         SpaceError::LeafSize => {
             "the machine has no leaf of that size, or the range is no multiple of it"
         }
@@ -249,11 +257,13 @@ says! {
         FaultError::Unmapped => "the address is not mapped",
         FaultError::Rights => "the region does not allow that access",
         FaultError::Beyond => "the address lies past the end of the object",
+        FaultError::Io => "the page could not be read",
         FaultError::NoMemory => NoMemory.text(),
         FaultError::Stopped => Stopped.text(),
     };
     ObjectError, error => match error {
         ObjectError::Beyond => "the range ends past the end of the object",
+        ObjectError::Io => "a page could not be read or written",
         ObjectError::Size => "an object has at most 2^64 - 4096 bytes",
         ObjectError::NoMemory => NoMemory.text(),
     };

@@ -60,6 +60,7 @@ pub use config::Config;
 pub use entry::{Aarch64, Codec, NoZeroTables, X86_64};
 pub use error::{FaultError, NoMemory, ObjectError, SpaceError};
 pub use machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology};
+pub use machine::{PageAnswer, PageRun};
 pub use space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
 pub use stats::Counter;
 pub use vm::{Object, ObjectPart, Vm};

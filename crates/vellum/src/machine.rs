@@ -18,9 +18,11 @@
 mod act;
 pub mod cpuid;
 mod hooks;
+mod pager;
 
 pub(crate) use act::Act;
 pub use hooks::{Hooks, USES, Use, Verb, WORKS, Work};
+pub use pager::{PageAnswer, PagePart, PageRun, RUN_PAGES};
 
 use core::ptr::NonNull;
 
@@ -470,6 +472,30 @@ pub unsafe trait Machine: Hooks {
     /// A place where the caller may be rescheduled: between portions of a long clear, and while it
     /// waits for memory that another task has in hand. Called with no lock held.
     fn sched_point(&self) {}
+    /// Waits while `still` says so: for a pager's answer. Called with no lock held and outside of
+    /// epochs; it may return early. A machine that lets the task sleep calls `still` once more
+    /// after the task was put where [`wake`](Machine::wake) of the same key finds it.
+    fn wait(&self, key: u64, still: &dyn Fn() -> bool) {
+        let _ = key;
+        if still() {
+            self.relax();
+        }
+    }
+    /// Wakes everybody who waits for the key.
+    fn wake(&self, key: u64) {
+        let _ = key;
+    }
+    /// Starts to fill a run of an object's pages from its pager: `Some` answers at once, `None`
+    /// means that the machine keeps the run and answers later. Called with no lock held. The
+    /// default is a machine without pagers.
+    fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
+        Some(run.failed())
+    }
+    /// Starts to write a run of an object's pages to its pager. As [`page_in`](Machine::page_in).
+    /// Programs may store to the pages meanwhile; what they store is written later once more.
+    fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
+        Some(run.failed())
+    }
     /// *Local.* How often this CPU has gone from one task to another. Who was refused memory tells
     /// by it whether what was given back here meanwhile was all its own. The default is for kernels
     /// in which no other task runs on a CPU before a call of the library is over.

@@ -89,6 +89,20 @@ counters! {
     PoisonSkippedZero = "poison_skipped_zero",
     /// Gauge: pages of objects that anonymous memory is behind.
     ShmemPages = "nr_shmem",
+    /// Gauge: pages of objects that a pager is behind.
+    FilePages = "nr_file_pages",
+    /// Gauge: those of them that were written since the pager last had them.
+    DirtyPages = "nr_dirty",
+    /// Gauge: those that the pager is writing.
+    WritebackPages = "nr_writeback",
+    /// KiB that pagers have read.
+    PageIn = "pgpgin",
+    /// KiB that pagers have written.
+    PageOut = "pgpgout",
+    /// Faults for which a pager had to read.
+    MajorFaults = "pgmajfault",
+    /// Runs that a pager could not write.
+    WritebackErrors = "writeback_errors",
     /// Gauge: pages of objects that at least one entry maps.
     Mapped = "nr_mapped",
     /// Gauge: nodes of tries, those that wait to be freed included.

@@ -142,7 +142,7 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
                 return self.all_are(|page| page < 9);
             }
             Op::Punch => {
-                objects.punch(&self.object, 5 * PAGE + 40, 4 * PAGE + 40);
+                objects.punch(&self.object, 5 * PAGE + 40, 4 * PAGE + 40)?;
                 return self.all_are(|page| page == 4 || page == 23);
             }
             _ => {}
@@ -184,7 +184,9 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
             let wanted = if kept(page) { stamp(page) } else { 0 };
             self.is(page, wanted)?;
             let mut value = [0xaa; 8];
-            let there = self.vm.objects().read(&self.object, page * PAGE + page * 8, &mut value);
+            let (there, done) =
+                self.vm.objects().read(&self.object, page * PAGE + page * 8, &mut value);
+            done?;
             if (there, u64::from_ne_bytes(value)) != (8, wanted) {
                 let what = format!("page {page} of an object reads {value:x?}, wanted {wanted:#x}");
                 return Err(Trouble::Wrong(what));

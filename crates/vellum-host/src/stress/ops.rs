@@ -71,6 +71,10 @@ pub enum Op {
     Resize,
     /// Make a hole in an object.
     Punch,
+    /// Write what is dirty of an object to its pager.
+    Sync,
+    /// Free what is clean of an object.
+    Evict,
 }
 
 /// Every operation and its weight.
@@ -106,6 +110,8 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::WriteObject, 15),
     (Op::Resize, 6),
     (Op::Punch, 6),
+    (Op::Sync, 8),
+    (Op::Evict, 6),
 ];
 
 const fn total() -> u32 {

@@ -261,6 +261,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     FaultError::Unmapped
                     | FaultError::Rights
                     | FaultError::Beyond
+                    | FaultError::Io
                     | FaultError::Stopped,
                 ) => {
                     self.session.refused();
@@ -387,6 +388,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                 FaultError::Unmapped
                 | FaultError::Rights
                 | FaultError::Beyond
+                | FaultError::Io
                 | FaultError::Stopped,
             ) => {
                 s.refused();

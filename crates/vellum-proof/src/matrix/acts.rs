@@ -108,6 +108,10 @@ pub enum Action {
     Resize(u64),
     /// `Objects::punch` of the first pages, so many.
     Punch(usize),
+    /// `Objects::sync` of all.
+    Sync,
+    /// `Objects::evict` of all.
+    Evict,
     /// The others go on.
     Yield,
 }
@@ -123,6 +127,11 @@ impl Action {
                     | Action::ReadObject(..)
                     | Action::WriteObject(..)
             )
+            || self.wants_pager()
+    }
+    /// Whether it is about an object that has a pager.
+    pub fn wants_pager(self) -> bool {
+        matches!(self, Action::Sync | Action::Evict)
     }
     /// Whether it takes pages out of an object, which one call at a time does.
     pub fn takes_from_object(self) -> bool {
@@ -163,6 +172,10 @@ impl Line {
     /// Whether it is about an object.
     pub fn wants_object(&self) -> bool {
         self.steps.iter().any(|s| s.act.wants_object())
+    }
+    /// Whether it is about an object that has a pager.
+    pub fn wants_pager(&self) -> bool {
+        self.steps.iter().any(|s| s.act.wants_pager())
     }
     /// Whether it is about the child that was there before.
     pub fn wants_child(&self) -> bool {
@@ -279,6 +292,14 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Resize => vec![
             Line::new("cut-all", &[Resize(0)]),
             Line::new("cut-in-page", &[Resize(SAMPLES[1] as u64), Resize(OBJECT_BYTES)]),
+        ],
+        Op::Sync => vec![
+            Line::new("sync", &[Sync]),
+            Line::new("sync-load", &[Sync, Load(Page, 0), Load(Page, 1)]),
+        ],
+        Op::Evict => vec![
+            Line::new("evict", &[Evict]),
+            Line::new("sync-evict", &[Sync, Evict, Load(Page, 1)]),
         ],
         Op::Punch => vec![
             Line::new("punch", &[Punch(1)]),

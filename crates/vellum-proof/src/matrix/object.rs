@@ -101,6 +101,7 @@ impl ObjectModel {
             }
             Action::Punch(pages) => Some((0..pages).map(|page| Effect::Clear(page, 0)).collect()),
             Action::Resize(bytes) => Some(self.resize(bytes)),
+            Action::Sync | Action::Evict => (outcome == Outcome::Done).then(Vec::new),
             _ => None,
         }
     }

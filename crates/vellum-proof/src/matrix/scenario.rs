@@ -62,7 +62,8 @@ impl FromStr for Scenario {
         };
         if !one.can_be() {
             return Err(format!(
-                "`{text}` cannot be: the state has no child or no object, or one ends that is run"
+                "`{text}` cannot be: the state has no child, object or pager, or one that is run \
+                 ends"
             ));
         }
         Ok(one)
@@ -105,7 +106,9 @@ impl Scenario {
 
 /// Whether a script can be played in a state.
 fn fits(state: &StartState, line: &Line) -> bool {
-    (state.has_child() || !line.wants_child()) && (state.object || !line.wants_object())
+    (state.has_child() || !line.wants_child())
+        && (state.object || !line.wants_object())
+        && (state.paged || !line.wants_pager())
 }
 
 /// Whether two scripts can meet: a space ends when nobody is in it.

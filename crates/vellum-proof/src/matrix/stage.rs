@@ -73,6 +73,9 @@ impl Drop for Meta {
     }
 }
 
+/// The number of the object's pager.
+const PAGER: u64 = 1;
+
 fn word_of(extent: usize, word: usize) -> u32 {
     0x1000_0000 | (extent as u32) << 8 | word as u32
 }
@@ -131,7 +134,12 @@ impl<C: Codec> Stage<C> {
         self.enter(0);
         let space = self.vm.create().expect("memory");
         if self.state.object {
-            let object = self.vm.objects().create(OBJECT_BYTES).expect("memory");
+            let objects = self.vm.objects();
+            let object = match self.state.paged {
+                true => objects.create_paged(OBJECT_BYTES, PAGER),
+                false => objects.create(OBJECT_BYTES),
+            };
+            let object = object.expect("memory");
             self.object.replace(Some(object));
         }
         if self.state.private {
@@ -240,8 +248,10 @@ impl<C: Codec> Stage<C> {
             Action::ReadObject(page, word) => {
                 let mut bytes = [0; 4];
                 match objects.read(object, at(page, word), &mut bytes) {
-                    4 => Outcome::Value(u32::from_le_bytes(bytes)),
-                    _ => Outcome::Refused(Refusal::Beyond),
+                    (4, _) => Outcome::Value(u32::from_le_bytes(bytes)),
+                    (_, Ok(())) => Outcome::Refused(Refusal::Beyond),
+                    (_, Err(ObjectError::NoMemory)) => Outcome::Refused(Refusal::NoMemory),
+                    (_, Err(_)) => Outcome::Refused(Refusal::Other),
                 }
             }
             Action::WriteObject(page, word) => {
@@ -253,12 +263,23 @@ impl<C: Codec> Stage<C> {
             }
             Action::Resize(bytes) => {
                 objects.resize(object, bytes).expect("a size that may be");
+                // Who makes a file shorter does so here, too.
+                self.vm.machine().disk.borrow_mut().truncate(PAGER, bytes);
                 Outcome::Done
             }
-            Action::Punch(pages) => {
-                objects.punch(object, 0, pages as u64 * 4096);
+            Action::Sync => {
+                objects.sync(object, 0, u64::MAX).expect("a pager that works");
                 Outcome::Done
             }
+            Action::Evict => {
+                objects.evict(object, 0, u64::MAX);
+                Outcome::Done
+            }
+            Action::Punch(pages) => match objects.punch(object, 0, pages as u64 * 4096) {
+                Ok(()) => Outcome::Done,
+                Err(ObjectError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
+                Err(_) => Outcome::Refused(Refusal::Other),
+            },
             other => panic!("{other:?} is no call on an object"),
         }
     }
@@ -403,6 +424,7 @@ impl<C: Codec> Stage<C> {
             }
             Action::ReadObject(..) | Action::WriteObject(..) => self.act_on_object(act, value),
             Action::Resize(_) | Action::Punch(_) => self.act_on_object(act, value),
+            Action::Sync | Action::Evict => self.act_on_object(act, value),
             Action::Map(span, rights) => map(Placement::At, span, rights),
             Action::Replace(span, rights) => map(Placement::Replace, span, rights),
             Action::Anywhere => {
@@ -487,6 +509,11 @@ impl<C: Codec> Stage<C> {
         };
         let loads =
             |n: usize| (0..WORDS).map(move |word| Action::Load(PageChoice::Extent(n), word));
+        // What the pager does not have is lost by this.
+        let through_the_pager = [Action::Sync, Action::Evict].into_iter();
+        let through_the_pager = through_the_pager.filter(|_| self.state.paged);
+        self.enter(0);
+        through_the_pager.clone().for_each(|act| note(0, act, 0, 0));
         for cpu in 0..self.cpus {
             self.enter(cpu);
             self.vm.activate(&self.side(0));
@@ -502,6 +529,8 @@ impl<C: Codec> Stage<C> {
                 note(cpu, Action::CopyOut(PageChoice::Extent(extent), 1), 0, 0);
             }
         }
+        self.enter(0);
+        through_the_pager.for_each(|act| note(0, act, 0, 0));
         if self.state.object {
             let words = |page: usize| (0..WORDS).map(move |word| Action::ReadObject(page, word));
             (0..OBJECT_PAGES).flat_map(words).for_each(|act| note(0, act, 0, 0));
@@ -584,7 +613,7 @@ fn of_fault(error: FaultError) -> Refusal {
         FaultError::Rights => Refusal::Rights,
         FaultError::NoMemory => Refusal::NoMemory,
         FaultError::Beyond => Refusal::Beyond,
-        FaultError::Stopped => Refusal::Other,
+        FaultError::Stopped | FaultError::Io => Refusal::Other,
     }
 }
 

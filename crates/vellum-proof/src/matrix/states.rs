@@ -45,6 +45,8 @@ pub struct StartState {
     pub object: bool,
     /// Who writes them gets copies.
     pub private: bool,
+    /// A pager has the object's contents.
+    pub paged: bool,
 }
 
 impl StartState {
@@ -74,6 +76,7 @@ const fn state(name: &'static str, kind: PageState, huge: bool, zeros: ZeroHuge)
         frames_left: None,
         object: false,
         private: false,
+        paged: false,
     }
 }
 const fn island(name: &'static str, kind: PageState) -> StartState {
@@ -98,6 +101,10 @@ const fn object(name: &'static str, kind: PageState, frames_left: Option<u8>) ->
 
 const fn view(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
     StartState { private: true, ..object(name, kind, frames_left) }
+}
+
+const fn paged(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
+    StartState { paged: true, ..object(name, kind, frames_left) }
 }
 
 /// Every state.
@@ -139,6 +146,11 @@ pub const STATES: &[StartState] = &[
     view("view", PageState::Read, None),
     view("view-shared", PageState::Shared, None),
     view("one-view", PageState::Read, Some(1)),
+    paged("paged-reserved", PageState::Reserved, None),
+    paged("paged-read", PageState::Read, None),
+    paged("paged", PageState::Private, None),
+    paged("paged-shared", PageState::Shared, None),
+    paged("one-paged", PageState::Read, Some(1)),
 ];
 
 /// An MMU.

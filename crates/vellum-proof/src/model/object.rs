@@ -1,10 +1,12 @@
-//! The model of an object: its size, and a map from index to the bytes of a page.
+//! The model of an object: its size, a map from index to the bytes of a page, and what its pager
+//! has, if it has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
 use vellum::addr::PAGE_SIZE;
 
+use crate::small::disk::{Disk, cut};
 use crate::small::{Contents, samples};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -17,12 +19,106 @@ pub struct Object {
     /// Absent pages that the library may have: an access made the page, and then there was no
     /// memory to map it.
     unsure: BTreeSet<u64>,
+    file: Option<File>,
+}
+
+/// What a pager has of an object, and what it has not yet.
+#[derive(Clone, Debug)]
+struct File {
+    disk: BTreeMap<u64, Contents>,
+    /// Pages that were written.
+    dirty: BTreeSet<u64>,
+    /// Others that may count as written: an access was about to, and then there was no memory.
+    perhaps: BTreeSet<u64>,
 }
 
 impl Object {
     /// An object of so many bytes, all zero.
     pub fn new(bytes: u64) -> Object {
-        Object { bytes, pages: BTreeMap::new(), unsure: BTreeSet::new() }
+        Object { bytes, pages: BTreeMap::new(), unsure: BTreeSet::new(), file: None }
+    }
+
+    /// One whose contents a pager has: those pages, in their order.
+    pub fn paged(bytes: u64, disk: impl Iterator<Item = Contents>) -> Object {
+        let disk = (0..).zip(disk).collect();
+        let file = File { disk, dirty: BTreeSet::new(), perhaps: BTreeSet::new() };
+        Object { file: Some(file), ..Object::new(bytes) }
+    }
+
+    /// Whether a pager has its contents.
+    pub fn is_paged(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether the page has to be read before it can be used, as far as is known.
+    pub fn is_to_be_read(&self, index: u64) -> bool {
+        self.is_paged() && !self.may_have(index)
+    }
+
+    /// Pages that the pager does not have as they are.
+    pub fn dirty(&self) -> RangeInclusive<u64> {
+        self.file.as_ref().map_or(0..=0, |file| {
+            let sure = file.dirty.len() as u64;
+            sure..=sure + file.perhaps.len() as u64
+        })
+    }
+
+    /// A page was written.
+    pub fn note_write(&mut self, index: u64) {
+        if let Some(file) = &mut self.file {
+            file.dirty.insert(index);
+            file.perhaps.remove(&index);
+        }
+    }
+
+    /// Whether it counts as written nobody knows.
+    pub fn doubt_write(&mut self, index: u64) {
+        if let Some(file) = &mut self.file
+            && !file.dirty.contains(&index)
+        {
+            file.perhaps.insert(index);
+        }
+    }
+
+    /// What is dirty in a range of pages is written, or cannot be. Says whether that may have
+    /// failed, and whether it must have.
+    pub fn sync(&mut self, range: Range<u64>, fails: bool) -> (bool, bool) {
+        let Some(file) = &mut self.file else { return (false, false) };
+        let of = |set: &BTreeSet<u64>| set.iter().copied().filter(|i| range.contains(i)).collect();
+        let (dirty, perhaps): (Vec<u64>, Vec<u64>) = (of(&file.dirty), of(&file.perhaps));
+        let must_fail = fails && !dirty.is_empty();
+        let may_fail = fails && !(dirty.is_empty() && perhaps.is_empty());
+        if !fails {
+            for index in dirty {
+                let mut page = self.pages[&index];
+                let old = file.disk.get(&index).copied().unwrap_or_default();
+                let kept = self.bytes.saturating_sub(index * PAGE).min(PAGE) as usize;
+                samples(kept, PAGE_SIZE - kept).for_each(|(i, _)| page[i] = old[i]);
+                file.disk.insert(index, page);
+                file.dirty.remove(&index);
+            }
+            perhaps.iter().for_each(|index| _ = file.perhaps.remove(index));
+        }
+        (may_fail, must_fail)
+    }
+
+    /// Clean pages of a range go.
+    pub fn evict(&mut self, range: Range<u64>) {
+        let Some(file) = &self.file else { return };
+        let (pages, unsure) = (&mut self.pages, &mut self.unsure);
+        unsure.retain(|index| !range.contains(index) || file.perhaps.contains(index));
+        for index in &file.perhaps {
+            if range.contains(index) && pages.remove(index).is_some() {
+                unsure.insert(*index);
+            }
+        }
+        pages.retain(|index, _| !range.contains(index) || file.dirty.contains(index));
+    }
+
+    /// Whether the pager has what the model says.
+    pub fn is_on(&self, disk: &Disk, pager: u64) -> bool {
+        let file = self.file.as_ref();
+        file.is_none_or(|f| f.disk.iter().all(|(&index, page)| disk.page(pager, index) == *page))
     }
 
     /// Its size.
@@ -58,7 +154,12 @@ impl Object {
 
     /// What a page holds.
     pub fn contents(&self, index: u64) -> Contents {
-        self.pages.get(&index).copied().unwrap_or_default()
+        let on_disk = || {
+            let mut page = *self.file.as_ref()?.disk.get(&index)?;
+            cut(&mut page, index, self.bytes);
+            Some(page)
+        };
+        self.pages.get(&index).copied().or_else(on_disk).unwrap_or_default()
     }
 
     /// Makes a page, or makes it that.
@@ -74,10 +175,34 @@ impl Object {
         }
     }
 
-    /// Another size. Zero is what lies past the smaller one of both.
+    /// Another size. Zero is what lies past the smaller one of both; the pager has it no more.
     pub fn resize(&mut self, bytes: u64) {
         self.clear(self.bytes.min(bytes)..u64::MAX);
+        if let Some(file) = &mut self.file
+            && bytes < self.bytes
+        {
+            file.disk.iter_mut().for_each(|(&index, page)| cut(page, index, bytes));
+            let pages = bytes.div_ceil(PAGE);
+            file.dirty.retain(|&index| index < pages);
+            file.perhaps.retain(|&index| index < pages);
+        }
         self.bytes = bytes;
+    }
+
+    /// Zeros are written to a range of bytes.
+    pub fn write_zeros(&mut self, range: Range<u64>) {
+        let range = range.start..range.end.min(self.bytes);
+        if range.is_empty() {
+            return;
+        }
+        for index in range.start / PAGE..range.end.div_ceil(PAGE) {
+            let within = |at: u64| at.saturating_sub(index * PAGE).min(PAGE) as usize;
+            let (start, end) = (within(range.start), within(range.end));
+            let mut page = self.contents(index);
+            samples(start, end - start).for_each(|(i, _)| page[i] = 0);
+            self.set(index, page);
+            self.note_write(index);
+        }
     }
 
     /// Zeros for a range of bytes; pages that it covers go.

@@ -146,6 +146,9 @@ impl<'v, C: Codec> Play<'v, C> {
             Operation::Resize(slot, spot) => self.resize(slot, spot),
             Operation::Punch(slot, spot, bytes) => self.punch(slot, spot, bytes),
             Operation::Discard(slot) => self.discard(slot),
+            Operation::Sync(slot, spot, bytes) => self.sync(slot, spot, bytes),
+            Operation::Evict(slot, spot, bytes) => self.evict(slot, spot, bytes),
+            Operation::Fail(reads, writes) => self.fail(reads, writes),
             Operation::Unmap(range) => self.unmap(n, range),
             Operation::Protect(range, rights) => self.protect(n, range, rights),
             Operation::Remap(range, to, pages) => self.remap(n, range, to, pages),
@@ -218,7 +221,8 @@ impl<'v, C: Codec> Play<'v, C> {
                 }
             }
         }
-        self.outcome.compared += self.compare_objects();
+        let compared = self.compare_objects();
+        self.outcome.compared += compared;
     }
 
     /// A whole untouched 2 MiB needs no look at each page: it is 512 zero pages of equal rights on
@@ -255,7 +259,10 @@ impl<'v, C: Codec> Play<'v, C> {
             }
             (Page::Mapped { rights, flags, level, .. }, Some((given, of))) => {
                 let writes = given.write && matches!(of, Behind::Object(..));
-                let allowed = flags.write == writes && !given.is_none();
+                // The first write to a page of a pager has to be noticed.
+                let paged = self.objects.of(of).is_some_and(|(object, _)| object.is_paged());
+                let right = flags.write == writes || paged && !flags.write;
+                let allowed = right && !given.is_none();
                 let there = self.objects.of(of).is_some_and(|(object, index)| {
                     object.may_have(index) && holds(object.contents(index))
                 });
@@ -283,6 +290,9 @@ impl<'v, C: Codec> Play<'v, C> {
         match self.objects.of(cell.page) {
             _ if !cell.rights.allows(access) => Err(FaultError::Rights),
             Some((object, index)) if !object.reaches(index) => Err(FaultError::Beyond),
+            Some((object, index)) if self.fails().0 && object.is_to_be_read(index) => {
+                Err(FaultError::Io)
+            }
             _ => Ok(self.known(cell)),
         }
     }
@@ -294,7 +304,16 @@ impl<'v, C: Codec> Play<'v, C> {
         match self.objects.of_mut(cell.page) {
             Some((object, index)) if !copies => {
                 object.set(index, contents);
+                if access == Access::Write {
+                    object.note_write(index);
+                }
                 self.outcome.shared += 1;
+            }
+            // What is copied was read before.
+            Some((object, index)) if object.is_paged() => {
+                object.set(index, object.contents(index));
+                let page_of = Some(Cell { page: cell.page.with_own(contents), ..cell });
+                self.sides[n].pages.set(page, page_of);
             }
             _ if cell.page.own() == Some(contents) => {}
             _ => {
@@ -414,12 +433,19 @@ impl<'v, C: Codec> Play<'v, C> {
     /// A refusal that any access may get.
     fn refused(&mut self, cell: Option<Cell>, access: Access, error: FaultError, what: &str) {
         let fits = match (self.found(cell, access), error) {
-            (Err(wanted), error) => error == wanted,
-            (Ok(_), FaultError::NoMemory) => {
+            // A page that cannot be read takes a frame first.
+            (Ok(_) | Err(FaultError::Io), FaultError::NoMemory) => {
                 self.outcome.refused += 1;
-                self.doubt(cell);
+                self.doubt(cell, access);
                 self.scarce || cell.is_some_and(|cell| cell.exactly)
             }
+            (Err(wanted), error) => error == wanted,
+            // It may be that the page is not there.
+            (Ok(_), FaultError::Io) => cell.is_some_and(|cell| {
+                let shown = self.objects.of(cell.page);
+                self.fails().0
+                    && shown.is_some_and(|(object, index)| object.is_paged() && !object.has(index))
+            }),
             _ => false,
         };
         assert!(fits, "{access:?} {what} of {cell:?} got {error:?}");

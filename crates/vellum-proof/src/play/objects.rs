@@ -3,11 +3,12 @@
 //! The model of an object stays until no handle and no mapping of it is left, and no frame.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use vellum::addr::PAGE_SIZE;
 use vellum::entry::Codec;
 use vellum::error::ObjectError;
-use vellum::space::ObjectUsage;
+use vellum::space::{Access, ObjectUsage};
 use vellum::{Object as Handle, ObjectPart};
 
 use super::Play;
@@ -15,10 +16,15 @@ use super::bytes::{Piece, pieces};
 use crate::command::{ByteSpot, OBJECTS};
 use crate::model::object::Object;
 use crate::model::{Cell, Page};
-use crate::small::samples;
+use crate::small::{Contents, samples};
 
 /// Bytes of an object that is made because a command names its slot.
-const BYTES: [u64; OBJECTS] = [3 * 4096 + 1002, 150 * 4096 + 2047, 600 * 4096 - 5];
+const BYTES: [u64; OBJECTS] =
+    [3 * 4096 + 1002, 150 * 4096 + 2047, 600 * 4096 - 5, 70 * 4096 + 1003];
+/// From this slot on objects have a pager.
+const PAGED: usize = 3;
+/// Bytes of zeros that are written at once, at most: what memory in plenty is enough for.
+const MOST_ZEROS: u64 = 1 << 20;
 /// The largest object.
 const MOST: u64 = u64::MAX << 12;
 /// What a buffer holds before bytes are read.
@@ -102,21 +108,79 @@ impl<C: Codec> Play<'_, C> {
         if self.objects.handles[slot].is_some() {
             return Some(slot);
         }
-        match self.vm.objects().create(BYTES[slot]) {
+        let name = self.objects.made + 1;
+        let made = match slot < PAGED {
+            true => self.vm.objects().create(BYTES[slot]),
+            false => self.vm.objects().create_paged(BYTES[slot], name),
+        };
+        match made {
             Err(error) => {
                 assert_eq!(error, ObjectError::NoMemory);
                 self.no_memory();
                 None
             }
             Ok(handle) => {
-                self.objects.made += 1;
-                let name = self.objects.made;
-                self.objects.all.insert(name, Object::new(BYTES[slot]));
+                self.objects.made = name;
+                let model = match slot < PAGED {
+                    true => Object::new(BYTES[slot]),
+                    false => self.file(name, BYTES[slot]),
+                };
+                self.objects.all.insert(name, model);
                 self.objects.handles[slot] = Some((handle, name));
                 self.usage_is(slot);
                 Some(slot)
             }
         }
+    }
+
+    /// Puts contents where the pager of that number finds them: more than the object has.
+    fn file(&self, name: u64, bytes: u64) -> Object {
+        let pages = bytes.div_ceil(PAGE_SIZE as u64) + 2;
+        let page = |index: u64| {
+            let byte = |n: usize| (name * 31 + index * 7 + n as u64) as u8 | 1;
+            let mut page = Contents::default();
+            page.iter_mut().enumerate().for_each(|(n, at)| *at = byte(n));
+            page
+        };
+        let mut disk = self.vm.machine().disk.borrow_mut();
+        (0..pages).for_each(|index| disk.put(name, index, page(index)));
+        Object::paged(bytes, (0..pages).map(page))
+    }
+
+    /// Whether pagers fail to read, and to write.
+    pub(super) fn fails(&self) -> (bool, bool) {
+        let disk = self.vm.machine().disk.borrow();
+        (disk.fails_reads, disk.fails_writes)
+    }
+
+    pub(super) fn fail(&mut self, reads: bool, writes: bool) {
+        let mut disk = self.vm.machine().disk.borrow_mut();
+        (disk.fails_reads, disk.fails_writes) = (reads, writes);
+    }
+
+    /// The pages from the one of a byte on, of so many bytes.
+    fn span(at: u64, bytes: u64) -> Range<u64> {
+        at / PAGE_SIZE as u64..at.saturating_add(bytes).div_ceil(PAGE_SIZE as u64)
+    }
+
+    pub(super) fn sync(&mut self, slot: u8, spot: ByteSpot, bytes: u64) {
+        let Some(slot) = self.object(slot) else { return };
+        let (at, (_, fails)) = (self.objects.at(slot, spot), self.fails());
+        let got = self.vm.objects().sync(&self.objects.handle(slot).0, at, bytes);
+        let (may, must) = self.objects.model_mut(slot).sync(Self::span(at, bytes), fails);
+        match got {
+            Ok(()) => assert!(!must, "what cannot be written was"),
+            error => assert!(may && error == Err(ObjectError::Io), "sync gave {error:?}"),
+        }
+        self.usage_is(slot);
+    }
+
+    pub(super) fn evict(&mut self, slot: u8, spot: ByteSpot, bytes: u64) {
+        let Some(slot) = self.object(slot) else { return };
+        let at = self.objects.at(slot, spot);
+        self.vm.objects().evict(&self.objects.handle(slot).0, at, bytes);
+        self.objects.model_mut(slot).evict(Self::span(at, bytes));
+        self.usage_is(slot);
     }
 
     pub(super) fn read_object(&mut self, slot: u8, spot: ByteSpot, bytes: u32) {
@@ -132,15 +196,24 @@ impl<C: Codec> Play<'_, C> {
         let (done, got) = self.vm.objects().write(&self.objects.handle(slot).0, at, &buffer);
         let room = self.objects.model(slot).bytes().saturating_sub(at).min(bytes as u64) as usize;
         for Piece { page, at, len, before } in pieces(at, room) {
+            let (fails, _) = self.fails();
             let object = self.objects.model_mut(slot);
             if before >= done {
-                assert_eq!((done, got), (before, Err(ObjectError::NoMemory)), "page {page:#x}");
-                assert!(!object.has(page), "memory for page {page:#x}, which there is");
-                return self.no_memory();
+                assert_eq!(done, before, "page {page:#x}");
+                assert!(!object.has(page), "page {page:#x} is there, and {got:?}");
+                return match got {
+                    Err(ObjectError::Io) if fails && object.is_paged() => {}
+                    got => {
+                        assert_eq!(got, Err(ObjectError::NoMemory), "page {page:#x}");
+                        self.no_memory();
+                    }
+                };
             }
+            assert!(!(fails && object.is_to_be_read(page)), "page {page:#x} cannot be read");
             let mut contents = object.contents(page);
             samples(at, len).for_each(|(i, n)| contents[i] = buffer[before + n]);
             object.set(page, contents);
+            object.note_write(page);
         }
         let wanted = if room < bytes as usize { Err(ObjectError::Beyond) } else { Ok(()) };
         assert_eq!((done, got), (room, wanted), "{bytes} bytes written from {at:#x} on");
@@ -155,6 +228,11 @@ impl<C: Codec> Play<'_, C> {
             assert_eq!(got, Err(ObjectError::Size), "an object of {bytes:#x} bytes");
         } else {
             assert_eq!(got, Ok(()), "an object of {bytes:#x} bytes");
+            // Who makes a file shorter does so here, too.
+            let name = self.objects.handle(slot).1;
+            if bytes < self.objects.model(slot).bytes() {
+                self.vm.machine().disk.borrow_mut().truncate(name, bytes);
+            }
             self.objects.model_mut(slot).resize(bytes);
         }
         self.usage_is(slot);
@@ -163,8 +241,20 @@ impl<C: Codec> Play<'_, C> {
     pub(super) fn punch(&mut self, slot: u8, spot: ByteSpot, bytes: u64) {
         let Some(slot) = self.object(slot) else { return };
         let at = self.objects.at(slot, spot);
-        self.vm.objects().punch(&self.objects.handle(slot).0, at, bytes);
-        self.objects.model_mut(slot).clear(at..at.saturating_add(bytes));
+        let paged = self.objects.model(slot).is_paged();
+        let end = at.saturating_add(bytes).min(self.objects.model(slot).bytes());
+        let many = end.saturating_sub(at) > MOST_ZEROS;
+        if paged && (many || self.scarce || self.fails().0) {
+            // There may be no memory for all the zeros, and how far it came nobody would know.
+            return;
+        }
+        let done = self.vm.objects().punch(&self.objects.handle(slot).0, at, bytes);
+        assert_eq!(done, Ok(()), "a hole");
+        let range = at..at.saturating_add(bytes);
+        match paged {
+            true => self.objects.model_mut(slot).write_zeros(range),
+            false => self.objects.model_mut(slot).clear(range),
+        }
         self.usage_is(slot);
     }
 
@@ -176,23 +266,42 @@ impl<C: Codec> Play<'_, C> {
     }
 
     /// There was no memory for an access: of a page of an object nobody knows whether it was made.
-    pub(super) fn doubt(&mut self, cell: Option<Cell>) {
+    pub(super) fn doubt(&mut self, cell: Option<Cell>, access: Access) {
         if let Some((object, index)) = cell.and_then(|cell| self.objects.of_mut(cell.page)) {
             object.doubt(index);
+            if access == Access::Write {
+                object.doubt_write(index);
+            }
         }
     }
 
     /// Compares what a read without a mapping gives. Says how many pages of sixteen bytes that was.
-    fn bytes_are(&self, slot: usize, at: u64, bytes: usize) -> u64 {
+    fn bytes_are(&mut self, slot: usize, at: u64, bytes: usize) -> u64 {
         let ((handle, name), object) = (self.objects.handle(slot), self.objects.model(slot));
-        let mut buffer = vec![UNREAD; bytes];
-        let there = self.vm.objects().read(handle, at, &mut buffer);
+        let (name, mut buffer) = (*name, vec![UNREAD; bytes]);
+        let (there, done) = self.vm.objects().read(handle, at, &mut buffer);
         let wanted = object.bytes().saturating_sub(at).min(bytes as u64);
-        assert_eq!(there as u64, wanted, "bytes of object {name} from {at:#x} on");
         assert!(buffer[there..].iter().all(|&byte| byte == UNREAD), "bytes past an object's end");
-        let pieces = pieces(at, there);
+        let (pieces, (fails, _)) = (pieces(at, wanted as usize), self.fails());
         for &Piece { page, at, len, before } in &pieces {
+            let object = self.objects.model_mut(slot);
+            if before >= there {
+                assert_eq!(there, before, "page {page:#x} of object {name}");
+                assert!(object.is_paged() && !object.has(page), "{done:?} of page {page:#x}");
+                match done {
+                    Err(ObjectError::Io) => assert!(fails, "page {page:#x} can be read"),
+                    done => {
+                        assert_eq!(done, Err(ObjectError::NoMemory), "page {page:#x}");
+                        self.no_memory();
+                    }
+                }
+                return before as u64 / PAGE_SIZE as u64;
+            }
+            assert!(!(fails && object.is_to_be_read(page)), "page {page:#x} cannot be read");
             let known = object.contents(page);
+            if object.is_paged() {
+                object.set(page, known);
+            }
             assert!(
                 samples(at, len).all(|(i, n)| known[i] == buffer[before + n]),
                 "{len} bytes of page {page:#x} of object {name} from {at} on are {:x?}, \
@@ -200,13 +309,19 @@ impl<C: Codec> Play<'_, C> {
                 &buffer[before..][..len]
             );
         }
+        assert_eq!((there as u64, done), (wanted, Ok(())), "object {name} from {at:#x} on");
         pieces.len() as u64
     }
 
     fn usage_is(&self, slot: usize) {
         let ((handle, name), object) = (self.objects.handle(slot), self.objects.model(slot));
-        let ObjectUsage { bytes, pages } = self.vm.objects().usage(handle);
+        let ObjectUsage { bytes, pages, dirty_pages } = self.vm.objects().usage(handle);
         assert_eq!(bytes, object.bytes(), "size of object {name}");
+        assert!(
+            object.dirty().contains(&dirty_pages),
+            "object {name} has {dirty_pages} dirty pages, wanted {:?}",
+            object.dirty()
+        );
         assert!(
             object.count().contains(&pages),
             "object {name} has {pages} pages, wanted {:?}",
@@ -214,16 +329,25 @@ impl<C: Codec> Play<'_, C> {
         );
     }
 
-    /// Every page of every object that has a handle, read without a mapping. Says how many.
-    pub(super) fn compare_objects(&self) -> u64 {
+    /// Every page of every object that has a handle, read without a mapping; what pagers have.
+    /// Says how many.
+    pub(super) fn compare_objects(&mut self) -> u64 {
         let mut compared = 0;
-        for slot in (0..OBJECTS).filter(|&slot| self.objects.handles[slot].is_some()) {
+        for slot in 0..OBJECTS {
+            if self.objects.handles[slot].is_none() {
+                continue;
+            }
             let object = self.objects.model(slot);
-            let last = object.bytes() / PAGE_SIZE as u64;
-            for index in object.indices().chain([last]) {
+            let last = (!object.is_paged()).then_some(object.bytes() / PAGE_SIZE as u64);
+            let indices: Vec<u64> = object.indices().chain(last).collect();
+            for index in indices {
                 compared += self.bytes_are(slot, index * PAGE_SIZE as u64, PAGE_SIZE);
             }
             self.usage_is(slot);
+        }
+        let disk = self.vm.machine().disk.borrow();
+        for (&name, object) in &self.objects.all {
+            assert!(object.is_on(&disk, name), "what the pager of object {name} has");
         }
         compared
     }

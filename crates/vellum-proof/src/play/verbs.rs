@@ -180,6 +180,7 @@ impl<C: Codec> Play<'_, C> {
             Err(SpaceError::Unmapped) => FaultError::Unmapped,
             Err(SpaceError::Rights) => FaultError::Rights,
             Err(SpaceError::Beyond) => FaultError::Beyond,
+            Err(SpaceError::Io) => FaultError::Io,
             Err(SpaceError::NoMemory) => FaultError::NoMemory,
             Err(error) => panic!("populate gave {error:?}"),
         };

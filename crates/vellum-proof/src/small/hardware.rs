@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vellum::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Codec, Entry};
 use vellum::machine::{
-    CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use,
+    CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, PageAnswer, PageRun, Root, Scope,
+    Topology, Use,
 };
 use vellum_host::mmu::walk::Tables;
 
@@ -231,6 +232,14 @@ unsafe impl<C: Codec> Machine for Small<C> {
     fn relax(&self) {
         assert!(is_explored(), "a wait, and there is nobody to wait for");
         pause(Stop::Wait);
+    }
+    fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
+        assert_eq!(self.preempt_off.get(), 0, "a pager is asked with a lock held");
+        Some(self.read_disk(run))
+    }
+    fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
+        assert_eq!(self.preempt_off.get(), 0, "a pager is asked with a lock held");
+        Some(self.write_disk(run))
     }
     fn now(&self) -> u64 {
         self.clock.set(self.clock.get() + 1);

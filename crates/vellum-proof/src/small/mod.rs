@@ -11,6 +11,7 @@
 //! Freed memory is filled with junk. Rejected: the host machine, which pays for atomics, polling
 //! and whole pages.
 
+pub mod disk;
 mod hardware;
 pub mod pool;
 mod program;
@@ -96,6 +97,8 @@ pub struct Small<C: Codec> {
     cpu: Cell<CpuId>,
     preempt_off: Cell<u32>,
     clock: Cell<u64>,
+    /// What is behind objects with a pager.
+    pub disk: RefCell<disk::Disk>,
     codec: PhantomData<C>,
 }
 
@@ -122,6 +125,7 @@ impl<C: Codec> Small<C> {
             cpu: Cell::new(0),
             preempt_off: Cell::new(0),
             clock: Cell::new(0),
+            disk: RefCell::default(),
             codec: PhantomData,
         })
     }

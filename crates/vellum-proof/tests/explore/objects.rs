@@ -41,7 +41,7 @@ fn what_a_program_wrote_past_the_end_before_a_resize_is_zero_after_it() {
             if left.get() == 0 {
                 let object = object.borrow_mut().take().unwrap();
                 let mut byte = [0; 4];
-                assert_eq!(l.vm.objects().read(&object, 1000, &mut byte), 4);
+                assert_eq!(l.vm.objects().read(&object, 1000, &mut byte), (4, Ok(())));
                 println!("OUT before={} byte={byte:?}", before.get());
                 l.vm.objects().discard(object);
                 assert!(!before.get() || byte == [0; 4], "written past the end before the resize");
@@ -145,7 +145,8 @@ fn a_space_ends_beside_a_punch_of_what_it_maps() {
         mapped
     };
     let exit: Script<Mapped> = Rc::new(|l| l.fixture.end_last());
-    let punch: Script<Mapped> = Rc::new(|l| l.fixture.vm.objects().punch(&l.object, 0, 4096));
+    let punch: Script<Mapped> =
+        Rc::new(|l| l.fixture.vm.objects().punch(&l.object, 0, 4096).unwrap());
     let done = explore(&make, &[exit, punch], 2, u64::MAX);
     println!("{done:?}");
     assert!(done.schedules > 10);

@@ -6,9 +6,11 @@
 //! model is the host's. A thread is CPU 0 until it calls [`set_cpu`]; two threads must not be the
 //! same CPU at once unless the test is about that.
 
+mod disk;
 mod memory;
 mod schedule;
 
+pub use disk::{Block, Disk, DiskCall, Habits, Ram};
 pub use memory::Meta;
 pub use schedule::*;
 
@@ -20,7 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::machine::{
-    Caches, CpuId, CpuMask, Hooks, Machine, MmuRules, NodeInfo, Root, Scope, Topology, USES, Use,
+    Caches, CpuId, CpuMask, Hooks, Machine, MmuRules, NodeInfo, PageAnswer, PageRun, Root, Scope,
+    Topology, USES, Use,
 };
 
 /// A format of entries and the MMU that goes with it.
@@ -89,6 +92,7 @@ pub struct Flat<C: Codec = X86_64> {
     first: u64,
     clock: AtomicU64,
     pub asked: Asked,
+    pub disk: Disk,
     codec: PhantomData<C>,
 }
 
@@ -156,6 +160,7 @@ impl<C: Codec> Flat<C> {
             first,
             clock: AtomicU64::new(0),
             asked: Asked::default(),
+            disk: Disk::default(),
             codec: PhantomData,
         }
     }
@@ -187,6 +192,17 @@ impl<C: Codec> Flat<C> {
         assert!(slot < ENTRIES);
         // SAFETY: inside the frame, aligned, and entries are only ever touched as atomics.
         unsafe { self.frame(table).cast::<AtomicU64>().add(slot).as_ref() }
+    }
+}
+
+impl<C: Codec> Ram for Flat<C> {
+    fn fill(&self, pfn: Pfn, bytes: &[u8]) {
+        // SAFETY: a page that is being read is the pager's.
+        unsafe { self.write(pfn, 0, bytes) }
+    }
+    fn take(&self, pfn: Pfn, bytes: &mut [u8]) {
+        // SAFETY: a page that is being written stays what it is.
+        unsafe { self.read(pfn, 0, bytes) }
     }
 }
 
@@ -300,6 +316,14 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         self.asked.relaxed.add(1);
         step(true);
         std::thread::yield_now();
+    }
+    fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
+        assert_eq!(PREEMPT_OFF.get(), 0, "a pager is asked with a lock held");
+        self.disk.ask(self, run, false)
+    }
+    fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
+        assert_eq!(PREEMPT_OFF.get(), 0, "a pager is asked with a lock held");
+        self.disk.ask(self, run, true)
     }
     fn switches(&self) -> u64 {
         task_switches()

@@ -32,7 +32,7 @@ mod serve;
 mod zero_page;
 mod zero_table;
 
-use crate::addr::Va;
+use crate::addr::{Pfn, Va};
 use crate::machine::Machine;
 use crate::object::ObjectLayer;
 use crate::platform::above;
@@ -69,6 +69,8 @@ pub(crate) enum Step {
     Behind,
     /// Somebody has the page of an object frozen, perhaps a task of this CPU: as `Wait`.
     Frozen,
+    /// A pager fills the page, whose frame is kept for who waits: wait, then look again.
+    Reading(Pfn),
     /// No huge block was to be had: look again, for a base page.
     Smaller,
     /// A private table of zeros is to be replaced by a huge page, which takes the mmap lock.

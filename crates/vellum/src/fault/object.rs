@@ -22,11 +22,12 @@ use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine};
-use crate::object::{ObjectPage, Present};
+use crate::object::{Fetch, ObjectIo, ObjectPage, Present};
 use crate::pagetable::transit::{Settled, Transit, frame_of};
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
+use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault, Rights, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
@@ -62,14 +63,93 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         }
         let writes = ask.access == Access::Write || ask.origin == FaultOrigin::Owner;
         let copies = writes && seen.attrs.is_private_view();
+        let is_noted = !writes || !seen.attrs.is_tracked_view();
+        let paged = self.object(object).pager().is_some();
         match self.present(object, index) {
-            Present::Page(pfn) if copies => self.copy_page(seen, pfn),
-            Present::Page(pfn) => self.map_page(seen, pfn, ask.access, &epoch),
+            Present::Page { pfn, .. } if copies => self.copy_page(seen, pfn),
+            Present::Page { pfn, dirty } if dirty || is_noted => {
+                self.map_page(seen, pfn, entry_flags(seen, ask.access, dirty), &epoch)
+            }
+            Present::Page { .. } => Ok(self.note_write((object, index), epoch)),
             Present::Frozen => Ok(Step::Frozen),
+            Present::Reading(pfn) => {
+                ObjectFrame(self.0).keep(pfn);
+                Ok(Step::Reading(pfn))
+            }
+            Present::Absent if paged => self.fetch(seen, ask, epoch, (object, index)),
             // A copy of zeros, which is all that the object has there.
             Present::Absent if copies => Reserved(self.0).populate_below(seen, (ask, false), epoch),
             Present::Absent => self.make_and_map(seen, ask, epoch, (object, index)),
         }
+    }
+
+    /// Has the pager fill the page.
+    #[cold]
+    fn fetch(
+        self,
+        seen: &Seen<'_>,
+        ask: FaultRequest,
+        epoch: EpochGuard<'_, M>,
+        (object, index): (SlabRef, u64),
+    ) -> Result<Step, FaultError> {
+        let want = self.want(seen);
+        self.object(object).attachments.keep();
+        drop(epoch);
+        let fetched = ObjectIo(self.0).fetch_page(object, index, &want, &mut Token::top());
+        self.let_go_of(object);
+        match fetched? {
+            Fetch::Begun(pfn) => {
+                self.count(Counter::MajorFaults, i64::from(ask.origin == FaultOrigin::Program));
+                Ok(Step::Reading(pfn))
+            }
+            Fetch::There => Ok(Step::Again),
+            Fetch::Beyond => Err(FaultError::Beyond),
+        }
+    }
+
+    /// Marks a page that is about to be written, for its pager.
+    #[cold]
+    fn note_write(self, (object, index): (SlabRef, u64), epoch: EpochGuard<'_, M>) -> Step {
+        self.object(object).attachments.keep();
+        drop(epoch);
+        ObjectIo(self.0).mark_dirty(object, index);
+        self.let_go_of(object);
+        Step::Again
+    }
+
+    /// Gives the right to write to the entry of a page of which writes are noted.
+    #[cold]
+    pub fn write_mapped(
+        self,
+        seen: &Seen<'_>,
+        (pfn, flags): (Pfn, Flags),
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let Some((object, index)) = self.object_at(seen.region, seen.va) else {
+            return Ok(Step::Again);
+        };
+        match self.present(object, index) {
+            Present::Page { pfn: there, dirty: true } if there == pfn => {}
+            Present::Page { pfn: there, .. } if there == pfn => {
+                return Ok(self.note_write((object, index), epoch));
+            }
+            Present::Frozen => return Ok(Step::Frozen),
+            _ => return Ok(Step::Behind),
+        }
+        let spot = &seen.spot;
+        {
+            let mut top = Token::top();
+            let _guard = spot.node.lock_inside(&epoch, &mut top);
+            if !self.still(seen) {
+                return Ok(Step::Again);
+            }
+            let flags = Flags { write: true, accessed: true, dirty: true, ..flags };
+            self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Shared(pfn, flags));
+        }
+        if !self.rules.fault_invalidates {
+            self.flush_here(seen.space, seen.va);
+        }
+        Ok(Step::Done(Fault::Object))
     }
 
     /// A copy of the object's page where none is mapped. Inside the epoch in which the page was
@@ -175,8 +255,9 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 && seen.attrs.allows(ask.access)
         });
         match (seen, self.present(object, index)) {
-            (Some(seen), Present::Page(pfn)) => {
-                self.map_below(&seen, pfn, (ask.access, path), &epoch)
+            (Some(seen), Present::Page { pfn, .. }) => {
+                let flags = entry_flags(&seen, ask.access, false);
+                self.map_below(&seen, (pfn, flags), path, &epoch)
             }
             _ => {
                 self.free_path(path);
@@ -190,25 +271,23 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         self,
         seen: &Seen<'_>,
         pfn: Pfn,
-        access: Access,
+        flags: Flags,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let path = self.0.unlinked_path(seen.spot.at, seen.va, Level::ONE)?;
-        self.map_below(seen, pfn, (access, path), epoch)
+        self.map_below(seen, (pfn, flags), path, epoch)
     }
 
     /// The same with the tables that are missing.
     fn map_below(
         self,
         seen: &Seen<'_>,
-        pfn: Pfn,
-        (access, path): (Access, Option<UnlinkedPath<'_>>),
+        (pfn, flags): (Pfn, Flags),
+        path: Option<UnlinkedPath<'_>>,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let spot = &seen.spot;
-        let Rights { write, exec, .. } = seen.attrs.object_rights();
-        let dirty = write && access == Access::Write;
-        let entry = Entry::Shared(pfn, Flags { write, exec, accessed: true, dirty });
+        let entry = Entry::Shared(pfn, flags);
         if path.is_some() {
             if let Err(error) = self.add_shared_mapping(pfn) {
                 self.free_path(path);
@@ -291,4 +370,13 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let made = self.make_busy(at, || true, |_| busy);
         made.map(|(_, transit)| transit.leave()).is_some()
     }
+}
+
+/// The flags of an entry that maps the object's page. `noted`: the pager knows that the page is
+/// written.
+fn entry_flags(seen: &Seen<'_>, access: Access, noted: bool) -> Flags {
+    let Rights { write, exec, .. } = seen.attrs.object_rights();
+    let noted = noted && seen.attrs.is_tracked_view() && seen.attrs.allows(Access::Write);
+    let write = write || noted;
+    Flags { write, exec, accessed: true, dirty: write && access == Access::Write }
 }

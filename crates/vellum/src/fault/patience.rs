@@ -52,7 +52,7 @@ impl<M: Machine> Faults<M> {
     ) -> Result<(), FaultError> {
         match error {
             FaultError::NoMemory if self.look_again(refusal) => Ok(()),
-            FaultError::NoMemory | FaultError::Stopped => Err(error),
+            FaultError::NoMemory | FaultError::Stopped | FaultError::Io => Err(error),
             // It was made under the mmap lock.
             _ if restarts >= PATIENCE => Err(error),
             _ => self.with_mmap_lock(space, || self.refusal(space, ask)),

@@ -82,6 +82,7 @@ impl<'v, M: Machine> Populate<'v, M> {
                 FaultError::Rights => SpaceError::Rights,
                 FaultError::NoMemory => SpaceError::NoMemory,
                 FaultError::Beyond => SpaceError::Beyond,
+                FaultError::Io => SpaceError::Io,
                 FaultError::Stopped => SpaceError::Stopped,
             })?;
             va = Va(va.0 + pages * PAGE_SIZE as u64);

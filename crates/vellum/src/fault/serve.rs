@@ -12,8 +12,10 @@ use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step, Unshare, ZeroT
 use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use, Verb};
 use crate::memory::retry::Refusal;
+use crate::object::ObjectIo;
 use crate::pagetable::cursor::Place;
 use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Edits, Fault, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
@@ -89,6 +91,9 @@ impl<M: Machine> Serve<'_, M> {
                 Ok(Step::Frozen) => {
                     self.machine.relax();
                     self.let_others_run();
+                }
+                Ok(Step::Reading(pfn)) => {
+                    ObjectIo(self.0).wait_for_pager(pfn).map_err(|_| FaultError::Io)?;
                 }
                 Ok(Step::Behind) => {
                     behind += 1;
@@ -228,7 +233,7 @@ impl<M: Machine> Serve<'_, M> {
                 Access::Write => ZeroTable(self.0).write_zero_table(&seen, epoch, huge),
                 Access::Exec => Ok(Step::Behind),
             },
-            _ => self.serve_other(&seen, access, entry),
+            _ => self.serve_other(&seen, access, entry, epoch),
         }
     }
 
@@ -240,6 +245,7 @@ impl<M: Machine> Serve<'_, M> {
         seen: &Seen<'_>,
         access: Access,
         entry: Entry,
+        epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         match entry {
             Entry::Shared(_, flags) if gives(flags, access) => {
@@ -247,6 +253,11 @@ impl<M: Machine> Serve<'_, M> {
             }
             Entry::Shared(pfn, _) if access == Access::Write && seen.attrs.is_private_view() => {
                 ObjectFault(self.0).copy_mapped(seen, pfn)
+            }
+            Entry::Shared(pfn, flags)
+                if access == Access::Write && seen.attrs.is_tracked_view() =>
+            {
+                ObjectFault(self.0).write_mapped(seen, (pfn, flags), epoch)
             }
             // `protect` is on its way here, or the page is about to be a leaf again.
             _ => Ok(Step::Behind),
@@ -273,6 +284,10 @@ impl<M: Machine> Serve<'_, M> {
                 }
                 match self.attempt_again(space, ask, false) {
                     Ok(Step::Done(_) | Step::Again) => {}
+                    Ok(Step::Reading(pfn)) => {
+                        ObjectFrame(self.0).let_go(pfn);
+                        return Ok(None);
+                    }
                     // Somebody is at the entry, or gives memory back.
                     Ok(_) | Err(FaultError::NoMemory) => return Ok(None),
                     Err(error) => return Err(error),

@@ -43,7 +43,9 @@ pub use validate::FrameCounts;
 pub(crate) use crate::space::SlabRef;
 #[cfg(test)]
 pub(crate) use raw::RawState;
-pub(crate) use record::data::{Data, Owner, REFERENCE, SPLIT, SPLIT_SHIFT, USES};
+pub(crate) use record::data::{
+    Data, Owner, PageIo, REFERENCE, SPLIT, SPLIT_SHIFT, USES, has_failed, io_of,
+};
 pub(crate) use slab::Slab;
 #[cfg(test)]
 pub(crate) use slab::SlabCounts;

@@ -1,12 +1,13 @@
 //! Making objects, and freeing those that nobody keeps.
 
-use crate::addr::{Order, Pfn, Va};
+use crate::addr::{Pfn, Va};
 use crate::error::{Invalid, NoMemory, ObjectError, ensure};
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use, Verb};
 use crate::object::record::{Object, ObjectRecord};
 use crate::object::{MOST_BYTES, ObjectLayer, Tries};
 use crate::rmap::attachment::Attach;
+use crate::rmap::object_page::ObjectFrame;
 use crate::space::{ObjectUsage, SpaceRecord, View};
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
@@ -16,12 +17,12 @@ use crate::vma::edit::Edit;
 use crate::vma::region::Region;
 
 impl<M: Machine> ObjectLayer<M> {
-    /// `Objects::create`.
-    pub fn create_object(&self, bytes: u64) -> Result<Object, ObjectError> {
+    /// `Objects::create` and `Objects::create_paged`.
+    pub fn create_object(&self, bytes: u64, pager: Option<u64>) -> Result<Object, ObjectError> {
         if bytes > MOST_BYTES {
             return Err(ObjectError::Size);
         }
-        self.verb_with_memory(Verb::Object, || Ok(self.make_object(bytes)?))
+        self.verb_with_memory(Verb::Object, || Ok(self.make_object(bytes, pager)?))
     }
 
     /// `Objects::usage`.
@@ -29,15 +30,16 @@ impl<M: Machine> ObjectLayer<M> {
         let record = self.record_of_object(object);
         let mut top = Token::top();
         let guard = Tries::new(self).lock(&record.trie, &mut top);
-        ObjectUsage { bytes: record.bytes(), pages: guard.entries() }
+        let (bytes, pages) = (record.bytes(), guard.entries());
+        ObjectUsage { bytes, pages, dirty_pages: record.dirty() }
     }
 
-    /// An object of so many bytes, all zero.
-    fn make_object(&self, bytes: u64) -> Result<Object, NoMemory> {
+    /// An object of so many bytes.
+    fn make_object(&self, bytes: u64, pager: Option<u64>) -> Result<Object, NoMemory> {
         let mut token = Token::top();
         let handle = self.objects.alloc(&self.machine, &self.frames, &mut token)?;
         let place = handle.ptr(&self.machine).cast::<ObjectRecord>();
-        let record = ObjectRecord::new(bytes, Tries::new(self).create());
+        let record = ObjectRecord::new(bytes, pager, Tries::new(self).create());
         // SAFETY: the slab's object is large enough, aligned to 64 bytes and the caller's alone.
         unsafe { place.write(record) };
         let made = self.object(handle);
@@ -158,11 +160,11 @@ impl<M: Machine> ObjectLayer<M> {
         }
         let mut pages = 0;
         Tries::new(self).clear(&record.trie, |_, entry| {
-            debug_assert!(self.is_unmapped(entry.pfn()), "a page of an object that nobody maps");
-            self.frames.give_back(&self.machine, entry.pfn(), Order::BASE);
+            ObjectFrame(self).free(entry.pfn());
             pages += 1;
         });
-        self.count(Counter::ShmemPages, -pages);
+        self.count_object_pages(record, -pages);
+        self.count(Counter::DirtyPages, -(record.dirty() as i64));
         self.objects.free(&self.machine, &self.frames, &mut token, handle);
     }
 
@@ -200,7 +202,19 @@ impl<M: Machine> ObjectLayer<M> {
         check("the index of an object's page", data.index(), index)?;
         check("a page is frozen at rest", 0, data.is_frozen() as u64)?;
         check("references of an object's page", data.uses(), data.map_count() as u64)?;
+        check("a pager is at a page at rest", 0, data.io().is_some() as u64)?;
         Ok(data.map_count() as u64 - 1)
+    }
+}
+
+impl<M: Machine> ObjectLayer<M> {
+    /// Counts pages of an object that came, or went.
+    pub(super) fn count_object_pages(&self, record: &ObjectRecord, pages: i64) {
+        let counter = match record.pager() {
+            Some(_) => Counter::FilePages,
+            None => Counter::ShmemPages,
+        };
+        self.count(counter, pages);
     }
 }
 

@@ -2,6 +2,7 @@
 //! cursor under the trie's guard.
 
 mod cursor;
+mod io;
 mod layer;
 mod manage;
 mod page;
@@ -10,8 +11,9 @@ mod trie;
 mod tries;
 
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
+pub(crate) use io::{Fetch, NextDirty, ObjectIo};
 pub(crate) use layer::ObjectLayer;
-pub(crate) use page::{ObjectPage, Present};
+pub(crate) use page::{ObjectPage, PageKind, Present};
 pub(crate) use record::{MOST_BYTES, ObjectRecord};
 pub use record::{Object, ObjectPart};
 pub use trie::{

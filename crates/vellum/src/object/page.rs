@@ -2,19 +2,38 @@
 
 use crate::addr::{Order, Pfn, Va};
 use crate::error::NoMemory;
-use crate::frame::{AllocRequest, Data, SlabRef};
+use crate::frame::{AllocRequest, Data, PageIo, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::object::manage::owner_of;
-use crate::object::{InsertError, ObjectLayer, TrieEntry, Tries};
+use crate::object::{InsertError, ObjectIo, ObjectLayer, PageMark, TrieEntry, Tries};
+use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
 use crate::sync::{Above, Object, Token, touch};
 
 /// What is at an index of an object, for who looks without its guard.
 pub(crate) enum Present {
-    Page(Pfn),
+    Page {
+        pfn: Pfn,
+        /// Its pager knows, or will know, that it was written.
+        dirty: bool,
+    },
     /// A page that nobody may map or touch until it is thawed.
     Frozen,
+    /// The same; a pager fills it.
+    Reading(Pfn),
     Absent,
+}
+
+/// Pages that are looked at under the guard at once. Basis: a guess; it bounds how long
+/// others wait for the guard.
+const MOST_SEEN: usize = 512;
+
+/// Which pages of an object are meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PageKind {
+    Any,
+    /// Those that no pager has to write.
+    Clean,
 }
 
 /// A page that was taken out of an object, or is frozen: a frame, and its index.
@@ -26,13 +45,21 @@ impl<M: Machine> ObjectLayer<M> {
     /// so that a frozen page's record says so as long as somebody may find it.
     #[inline]
     pub fn present(&self, object: SlabRef, index: u64) -> Present {
-        let found = Tries::new(self).read(&self.object(object).trie).lookup(index);
-        let Some(entry) = found else { return Present::Absent };
+        let trie = Tries::new(self).read(&self.object(object).trie);
+        let Some(entry) = trie.lookup(index) else { return Present::Absent };
         let record = self.frames.record(entry.pfn());
         touch(&self.machine, record, false);
-        match Data::of(record).is_frozen() {
-            true => Present::Frozen,
-            false => Present::Page(entry.pfn()),
+        let data = Data::of(record);
+        if !data.is_frozen() {
+            // The mark is asked again, since it may be of before somebody froze the page and thawed
+            // it. From here on who freezes it waits for the caller's epoch.
+            let dirty = |entry: TrieEntry| entry.is_marked(PageMark::Dirty);
+            let dirty = dirty(entry) && trie.lookup(index).is_some_and(dirty);
+            return Present::Page { pfn: entry.pfn(), dirty };
+        }
+        match data.io() {
+            Some(PageIo::Read) => Present::Reading(entry.pfn()),
+            _ => Present::Frozen,
         }
     }
 
@@ -55,7 +82,7 @@ impl<M: Machine> ObjectLayer<M> {
         let done = self.insert_page(object, index, pfn, token);
         match done {
             Ok(()) => {
-                self.count(Counter::ShmemPages, 1);
+                self.count_object_pages(self.object(object), 1);
                 return Ok(true);
             }
             Err(_) => self.untake(pfn, Order::BASE),
@@ -68,7 +95,7 @@ impl<M: Machine> ObjectLayer<M> {
         }
     }
 
-    fn insert_page<H: Above<Object>>(
+    pub(super) fn insert_page<H: Above<Object>>(
         &self,
         object: SlabRef,
         index: u64,
@@ -89,31 +116,40 @@ impl<M: Machine> ObjectLayer<M> {
     }
 
     /// Freezes the page at an index; `None` if there is none. Waits while somebody else has it
-    /// frozen. The caller keeps the object, holds no lock and is in no epoch. From here on nobody
-    /// maps the page or touches its bytes but through an entry.
+    /// frozen, or a pager is at it. The caller keeps the object, holds no lock and is in no epoch.
+    /// From here on nobody maps the page or touches its bytes but through an entry.
     pub fn freeze(&self, object: SlabRef, index: u64) -> Option<Pfn> {
         loop {
-            {
+            let pfn = {
                 let mut top = Token::top();
                 let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
                 let pfn = guard.cursor().lookup(index)?.pfn();
                 let data = Data::of(self.frames.record(pfn));
-                if !data.is_frozen() {
+                if !data.is_taken() {
                     data.freeze();
                     drop(guard);
                     // Who found it before is at his end.
                     self.epochs.synchronize(&self.machine, &mut Token::top());
                     return Some(pfn);
                 }
-            }
-            self.machine.relax();
-            self.let_others_run();
+                ObjectFrame(self).keep(pfn);
+                pfn
+            };
+            ObjectIo(self).wait_for_page(pfn);
         }
+    }
+
+    /// Frees a frozen page that the object has no more. Nobody can find it, but who waited for it
+    /// may keep its frame for a moment.
+    pub(super) fn free_found_page(&self, pfn: Pfn) {
+        self.thaw(pfn);
+        ObjectFrame(self).free(pfn);
     }
 
     /// Others may use the page again.
     pub fn thaw(&self, pfn: Pfn) {
         Data::of(self.frames.record(pfn)).thaw();
+        self.machine.wake(pfn.0);
     }
 
     /// Puts another frame in place of a frozen one, of which no fault looks at the record any more
@@ -124,25 +160,28 @@ impl<M: Machine> ObjectLayer<M> {
             let mut top = Token::top();
             let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
             let mut cursor = guard.cursor();
-            if cursor.lookup(index).is_some()
+            if let Some(old) = cursor.lookup(index)
                 && let Some(entry) = TrieEntry::new(new, Order::BASE)
             {
-                cursor.replace(entry);
+                let dirty = old.is_marked(PageMark::Dirty);
+                cursor.replace(if dirty { entry.with_mark(PageMark::Dirty) } else { entry });
             }
         }
         self.epochs.synchronize(&self.machine, &mut Token::top());
     }
 
-    /// Freezes the pages of `[first, end)`, as many as `out` has room for, up to one that somebody
-    /// else has frozen. Says how many, and where to go on; `None` at the end. As
-    /// [`freeze`](ObjectLayer::freeze), but it waits for nobody.
+    /// Freezes the pages of `[first, end)`, only those of the kind, as many as `out` has room for,
+    /// up to one that may not be frozen now; clean pages of which that is so are passed over. Says
+    /// how many, and where to go on; `None` at the end. As [`freeze`](ObjectLayer::freeze), but it
+    /// waits for nobody.
     pub fn freeze_pages(
         &self,
         object: SlabRef,
         (first, end): (u64, u64),
+        kind: PageKind,
         out: &mut [ObjectPage],
     ) -> (usize, Option<u64>) {
-        let (mut count, mut next) = (0, None);
+        let (mut count, mut seen, mut next) = (0, 0, None);
         {
             let mut top = Token::top();
             let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
@@ -151,13 +190,18 @@ impl<M: Machine> ObjectLayer<M> {
             let mut found = cursor.lookup_ge(first);
             while let Some((index, entry)) = found {
                 let data = Data::of(self.frames.record(entry.pfn()));
-                if data.is_frozen() || count == out.len() {
+                let dirty = entry.is_marked(PageMark::Dirty);
+                let passes = kind == PageKind::Clean && (data.is_taken() || dirty);
+                if seen == MOST_SEEN || !passes && (data.is_taken() || count == out.len()) {
                     next = Some(index);
                     break;
                 }
-                data.freeze();
-                out[count] = (entry.pfn(), index);
-                count += 1;
+                if !passes {
+                    data.freeze();
+                    out[count] = (entry.pfn(), index);
+                    count += 1;
+                }
+                seen += 1;
                 found = cursor.next_entry();
             }
         }
@@ -170,21 +214,22 @@ impl<M: Machine> ObjectLayer<M> {
     /// Takes frozen pages that no space maps out of the object, and frees them when nobody can
     /// still be looking at their records.
     pub fn free_pages(&self, object: SlabRef, pages: &[ObjectPage]) {
+        let (record, mut dirty) = (self.object(object), 0);
         {
             let mut top = Token::top();
-            let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
+            let mut guard = Tries::new(self).lock(&record.trie, &mut top);
             let mut cursor = guard.cursor();
             for &(_, index) in pages {
-                if cursor.lookup(index).is_some() {
+                if let Some(entry) = cursor.lookup(index) {
+                    dirty += i64::from(entry.is_marked(PageMark::Dirty));
                     cursor.remove();
                 }
             }
+            record.count_dirty(-dirty);
         }
         self.epochs.synchronize(&self.machine, &mut Token::top());
-        for &(pfn, _) in pages {
-            debug_assert!(self.is_unmapped(pfn), "a page of an object goes while it is mapped");
-            self.frames.give_back(&self.machine, pfn, Order::BASE);
-        }
-        self.count(Counter::ShmemPages, -(pages.len() as i64));
+        pages.iter().for_each(|&(pfn, _)| self.free_found_page(pfn));
+        self.count_object_pages(record, -(pages.len() as i64));
+        self.count(Counter::DirtyPages, -dirty);
     }
 }

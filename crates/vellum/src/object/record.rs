@@ -83,6 +83,10 @@ pub(crate) struct ObjectRecord {
     pub attachments: AttachmentList,
     /// Bytes. Written under the guard; a fault reads it without.
     size: AtomicU64,
+    /// The number of the pager that has the contents, if one has. For life.
+    pager: Option<u64>,
+    /// Pages with the mark `Dirty`. Under the guard.
+    dirty: AtomicU64,
     /// Not 0 while a call takes pages out. Anyone, by exchange.
     changing: AtomicU64,
     /// The neighbours on the list of all objects, under its lock.
@@ -93,17 +97,35 @@ pub(crate) struct ObjectRecord {
 }
 
 impl ObjectRecord {
-    pub(super) fn new(bytes: u64, trie: Trie) -> ObjectRecord {
+    pub(super) fn new(bytes: u64, pager: Option<u64>, trie: Trie) -> ObjectRecord {
         let (changing, size) = (AtomicU64::new(0), AtomicU64::new(bytes));
         let (next, previous) = (AtomicU64::new(0), AtomicU64::new(0));
         let attachments = AttachmentList::new();
-        ObjectRecord { attachments, size, changing, next, previous, trie }
+        let dirty = AtomicU64::new(0);
+        ObjectRecord { attachments, size, pager, dirty, changing, next, previous, trie }
     }
 
     /// Its size in bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.size.load(Ordering::Acquire)
+    }
+
+    /// The number of its pager, if it has one.
+    #[inline]
+    pub fn pager(&self) -> Option<u64> {
+        self.pager
+    }
+
+    /// Pages that were written since they were last clean.
+    pub fn dirty(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Counts such pages. Under the guard.
+    pub(super) fn count_dirty(&self, pages: i64) {
+        let dirty = self.dirty().wrapping_add_signed(pages);
+        self.dirty.store(dirty, Ordering::Relaxed);
     }
 
     /// Pages that have at least one byte of it.

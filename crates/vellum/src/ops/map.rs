@@ -12,6 +12,7 @@ use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Cursor;
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
+use crate::space::attrs::ViewKind;
 use crate::space::{Attrs, Backing, LeafSize, Placement, Space, SpaceRecord, View};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MmapLock, Token};
@@ -125,8 +126,13 @@ impl<M: Machine> Map<'_, M> {
         View { object, shift, copies }: View,
     ) -> Result<SlabRef, NoMemory> {
         let attachment = Attach(self.0).attach(edit.space, object, shift, edit.token)?;
-        let (attachment, private) = (Some(attachment), copies.is_some());
-        let backing = Backing { shift: copies.unwrap_or(0), attachment, private };
+        let kind = match copies {
+            Some(_) => ViewKind::Private,
+            None if self.object(object).pager().is_some() => ViewKind::Tracked,
+            None => ViewKind::Shared,
+        };
+        let attachment = Some(attachment);
+        let backing = Backing { shift: copies.unwrap_or(0), attachment, kind };
         let made = self.make_region(attrs, backing, edit.token);
         // The region names it, or nobody does.
         attachment.into_iter().for_each(|name| Attach(self.0).unattach(name, edit.token));

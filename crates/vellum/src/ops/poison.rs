@@ -121,6 +121,8 @@ impl<'v, M: Machine> Poison<'v, M> {
                 self.machine.copy_frame(new, old);
                 self.replace_frozen(object, index, new);
                 self.take_from_use(old);
+                // Who waits for the old page looks for the new one.
+                self.machine.wake(old.0);
                 Poisoned::Done
             }
             // Another page came there since the frame was seen, or none.

@@ -52,6 +52,11 @@ impl<M: Machine> WriteForced<'_, M> {
                     match tried?.transpose() {
                         Ok(Some(Forced::Written)) => return Ok(()),
                         Ok(Some(Forced::Look(Step::Smaller))) => huge = false,
+                        // Somebody has the object's page, perhaps a task of this CPU.
+                        Ok(Some(Forced::Look(Step::Frozen))) => {
+                            self.machine.relax();
+                            self.let_others_run();
+                        }
                         Ok(Some(Forced::Look(_))) => {
                             restarts += 1;
                             self.wait_while_stopped(space);
@@ -116,6 +121,10 @@ impl<M: Machine> WriteForced<'_, M> {
             }
             (Entry::Shared(pfn, _), _) if attrs.is_private_view() => {
                 Some(ObjectFault(self.0).copy_mapped(&seen, pfn).map(Forced::Look))
+            }
+            (Entry::Shared(pfn, flags), _) if !flags.write && attrs.is_tracked_view() => {
+                let noted = ObjectFault(self.0).write_mapped(&seen, (pfn, flags), epoch);
+                Some(noted.map(Forced::Look))
             }
             (Entry::Shared(pfn, flags), _) => {
                 let mut top = Token::top();

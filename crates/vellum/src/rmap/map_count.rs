@@ -45,9 +45,15 @@ fn is_one(word: u64) -> bool {
     word << USES.leading_zeros() == 1 << USES.leading_zeros()
 }
 
+/// Whether it says of a page of an object that no entry maps it.
+#[inline(always)]
+fn is_objects_alone(word: u64) -> bool {
+    word as u32 == 1
+}
+
 impl<M: Machine> Rmap<M> {
     #[inline]
-    fn count_word(&self, pfn: Pfn) -> &AtomicU64 {
+    pub(super) fn count_word(&self, pfn: Pfn) -> &AtomicU64 {
         self.frames.record(pfn).word(1)
     }
 
@@ -105,11 +111,11 @@ impl<M: Machine> Rmap<M> {
         let word = self.count_word(pfn);
         touch(&self.machine, word, true);
         let old = word.fetch_add(1, Ordering::AcqRel);
-        if old & USES >= MOST_SHARED {
+        if old as u32 as u64 >= MOST_SHARED {
             word.fetch_sub(1, Ordering::AcqRel);
             return Err(NoMemory);
         }
-        if is_one(old) {
+        if is_objects_alone(old) {
             self.count(Counter::Mapped, 1);
         }
         Ok(())
@@ -121,8 +127,8 @@ impl<M: Machine> Rmap<M> {
         let word = self.count_word(pfn);
         touch(&self.machine, word, true);
         let old = word.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(!is_one(old), "{pfn:?} is its object's no more, and was mapped");
-        if is_one(old - 1) {
+        debug_assert!(!is_objects_alone(old), "{pfn:?} is its object's no more, and was mapped");
+        if is_objects_alone(old - 1) {
             self.count(Counter::Mapped, -1);
         }
     }
@@ -137,7 +143,7 @@ impl<M: Machine> Rmap<M> {
     pub(crate) fn is_unmapped(&self, pfn: Pfn) -> bool {
         let word = self.count_word(pfn);
         touch(&self.machine, word, false);
-        is_one(word.load(Ordering::Acquire))
+        is_objects_alone(word.load(Ordering::Acquire))
     }
 
     /// Keeps a block of `order` that the caller's own leaf maps from being freed, reused or

@@ -4,6 +4,7 @@ pub(crate) mod attachment;
 pub(crate) mod family;
 pub(crate) mod map_count;
 pub(crate) mod mappings;
+pub(crate) mod object_page;
 pub(super) mod shifts;
 
 use crate::frame::{Owner, Slab};

@@ -94,8 +94,10 @@ pub struct Usage {
 pub struct ObjectUsage {
     /// Its size in bytes.
     pub bytes: u64,
-    /// Pages of 4 KiB that were made.
+    /// Pages of 4 KiB that it has in memory.
     pub pages: u64,
+    /// Those of them that were written since its pager last had them.
+    pub dirty_pages: u64,
 }
 
 /// Totals of a `validate` that found nothing wrong.

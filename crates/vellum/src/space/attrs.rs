@@ -100,9 +100,9 @@ impl Attrs {
     }
 
     /// All of it in one word; 0 is no value of it. From bit 0 on: 3 bits of rights; 4: a word on
-    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 22 and
-    /// 23: clear here, set in a region that maps an object privately and in one that maps an
-    /// object; 24 to 31: the policy's node, any `u8`; 63: always set.
+    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 21 to 23:
+    /// clear here, set in a region that maps an object: its writes are noted, they go to copies, it
+    /// maps one; 24 to 31: the policy's node, any `u8`; 63: always set.
     pub(crate) fn pack(self) -> Packed {
         let rights = self.rights.read as u64
             | (self.rights.write as u64) << 1
@@ -133,6 +133,19 @@ const _: () = assert!((1 + Order::GIANT.get() as u64) < 1 << 8);
 const OBJECT: u64 = 1 << 23;
 /// The same: it does, and who writes gets a copy of the page.
 const PRIVATE: u64 = 1 << 22;
+/// The same: it does, and the first write to a page is noted.
+const TRACKED: u64 = 1 << 21;
+
+/// What a write does through a region that maps an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ViewKind {
+    /// It changes the object.
+    Shared,
+    /// It changes the object, whose pager has to know.
+    Tracked,
+    /// It changes a copy, which the space gets.
+    Private,
+}
 
 /// Attributes in one word; a fault takes out what it asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -167,10 +180,24 @@ impl Packed {
             _ => None,
         }
     }
-    /// The same of a region that maps an object, privately or not.
+    /// The same of a region that maps an object.
     #[inline]
-    pub fn with_object(self, private: bool) -> Packed {
-        Packed(self.0 | OBJECT | if private { PRIVATE } else { 0 })
+    pub fn with_object(self, kind: ViewKind) -> Packed {
+        let kind = match kind {
+            ViewKind::Shared => 0,
+            ViewKind::Tracked => TRACKED,
+            ViewKind::Private => PRIVATE,
+        };
+        Packed(self.0 | OBJECT | kind)
+    }
+    /// Which kind of view it is, of a region that maps an object.
+    #[inline]
+    pub fn view_kind(self) -> ViewKind {
+        match self.0 & (PRIVATE | TRACKED) {
+            0 => ViewKind::Shared,
+            TRACKED => ViewKind::Tracked,
+            _ => ViewKind::Private,
+        }
     }
     /// Whether the region maps an object.
     #[inline]
@@ -187,11 +214,16 @@ impl Packed {
     pub fn is_shared_view(self) -> bool {
         self.0 & (OBJECT | PRIVATE) == OBJECT
     }
-    /// The rights of an entry that maps the object's own page.
+    /// Whether the region maps an object whose pager has to know of each page that is written.
+    #[inline]
+    pub fn is_tracked_view(self) -> bool {
+        self.0 & TRACKED != 0
+    }
+    /// The rights of an entry that maps the object's own page, of which no write is known.
     #[inline]
     pub fn object_rights(self) -> Rights {
         let rights = self.rights();
-        Rights { write: rights.write && !self.is_private_view(), ..rights }
+        Rights { write: rights.write && self.0 & (PRIVATE | TRACKED) == 0, ..rights }
     }
     /// Whether it does not, and leaves the choice of memory nodes to the switch: one test.
     #[inline(always)]
@@ -200,7 +232,7 @@ impl Packed {
     }
     #[inline]
     pub fn numa(self) -> Option<NumaPolicy> {
-        let kind = self.0 >> 16 & 0x3f;
+        let kind = self.0 >> 16 & 0x1f;
         if kind == 0 {
             return None;
         }
@@ -292,10 +324,13 @@ mod tests {
     }
 
     fn views_survive_packing(attrs: Attrs) {
-        for private in [false, true] {
-            let view = attrs.pack().with_object(private);
+        for kind in [ViewKind::Shared, ViewKind::Tracked, ViewKind::Private] {
+            let view = attrs.pack().with_object(kind);
             assert!(view.attrs() == attrs && view.has_object() && !view.is_private_anywhere());
+            let private = kind == ViewKind::Private;
             assert_eq!((view.is_private_view(), view.is_shared_view()), (private, !private));
+            let writes = attrs.rights.write && kind == ViewKind::Shared;
+            assert_eq!((view.view_kind(), view.object_rights().write), (kind, writes));
         }
         assert!(!attrs.pack().has_object() && !attrs.pack().is_shared_view());
     }

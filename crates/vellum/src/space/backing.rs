@@ -1,6 +1,7 @@
 //! Where the pages of a region come from.
 
 use crate::space::SlabRef;
+use crate::space::attrs::ViewKind;
 
 /// Where the pages of a region come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,14 +11,14 @@ pub(crate) struct Backing {
     pub shift: u64,
     /// The attachment of the object that is mapped, if one is.
     pub attachment: Option<SlabRef>,
-    /// Whether who writes gets a copy of the object's page.
-    pub private: bool,
+    /// What a write does; of private memory `Private`.
+    pub kind: ViewKind,
 }
 
 impl Backing {
     /// Private memory that was moved by so much.
     pub const fn anonymous(shift: u64) -> Backing {
-        Backing { shift, attachment: None, private: false }
+        Backing { shift, attachment: None, kind: ViewKind::Private }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The verbs on objects.
 
 use crate::error::ObjectError;
-use crate::machine::Machine;
-use crate::object::Object;
+use crate::machine::{Machine, PageAnswer};
+use crate::object::{Object, ObjectIo};
 use crate::ops::object::bytes::ObjectBytes;
 use crate::ops::object::resize::Resize;
+use crate::ops::object::sync::Sync;
 use crate::space::ObjectUsage;
 use crate::vm::Vm;
 
@@ -37,11 +38,49 @@ impl<M: Machine> Objects<'_, M> {
     /// # Errors
     /// [`ObjectError::Size`], [`ObjectError::NoMemory`].
     pub fn create(self, bytes: u64) -> Result<Object, ObjectError> {
-        self.0.layers.create_object(bytes)
+        self.0.layers.create_object(bytes, None)
     }
 
-    /// Gives the handle back. The object goes now, or with its last mapping. The caller holds no
+    /// An object of so many bytes whose contents a pager has: a file, or memory elsewhere. Pages
+    /// are read from it by [`Machine::page_in`] when they are first touched, and written to it by
+    /// [`Machine::page_out`] when [`sync`](Objects::sync) is called, if they were written. `pager`
+    /// is the number by which the machine knows it.
+    ///
+    /// # Errors
+    /// As [`create`](Objects::create).
+    pub fn create_paged(self, bytes: u64, pager: u64) -> Result<Object, ObjectError> {
+        self.0.layers.create_object(bytes, Some(pager))
+    }
+
+    /// Answers a run that a pager was asked for and that it kept. From any CPU; the caller holds no
     /// lock.
+    ///
+    /// # Panics
+    /// If the run is another `Vm`'s.
+    pub fn answer(self, answer: PageAnswer) {
+        ObjectIo(&self.0.layers).answer(answer);
+    }
+
+    /// Writes what is dirty in so many bytes from `offset` on to the pager, and waits for it. What
+    /// was written before the call is written when it returns; what programs write meanwhile may
+    /// be dirty afterwards. Without a pager there is nothing to do. The caller holds no lock.
+    ///
+    /// # Errors
+    /// [`ObjectError::Io`]: some page could not be written. It stays dirty; the others are written.
+    pub fn sync(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
+        Sync(&self.0.layers).sync(object, offset, bytes)
+    }
+
+    /// Frees the pages among so many bytes from `offset` on that the pager has as they are, and
+    /// says how many: they are read again when they are touched. Pages that are dirty, or that a
+    /// pager is at, stay; so do all without a pager. The caller holds no lock.
+    pub fn evict(self, object: &Object, offset: u64, bytes: u64) -> u64 {
+        Resize(&self.0.layers).evict(object, offset, bytes)
+    }
+
+    /// Gives the handle back. The object goes now, or with its last mapping, and what is dirty then
+    /// is lost: who wants it calls [`sync`](Objects::sync) before, when no space maps the object
+    /// any more. The caller holds no lock.
     ///
     /// # Panics
     /// If the object is another `Vm`'s, as all verbs here.
@@ -55,16 +94,25 @@ impl<M: Machine> Objects<'_, M> {
     }
 
     /// Reads bytes from `offset` on; says how many there were before the object's end. What has no
-    /// page reads as zeros and gets none.
-    pub fn read(self, object: &Object, offset: u64, bytes: &mut [u8]) -> usize {
+    /// page reads as zeros and gets none, or is read from the pager.
+    ///
+    /// # Errors
+    /// With a pager: [`ObjectError::Io`], [`ObjectError::NoMemory`]. What comes before that is
+    /// read; the number says how much.
+    pub fn read(
+        self,
+        object: &Object,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> (usize, Result<(), ObjectError>) {
         ObjectBytes(&self.0.layers).read(object, offset, bytes)
     }
 
     /// Writes bytes from `offset` on. Pages that are missing are made.
     ///
     /// # Errors
-    /// [`ObjectError::Beyond`]: they reach past the object's end.
-    /// [`ObjectError::NoMemory`]. What comes before that is written; the number says how much.
+    /// [`ObjectError::Beyond`]: they reach past the object's end. [`ObjectError::NoMemory`]; with a
+    /// pager [`ObjectError::Io`]. What comes before that is written; the number says how much.
     pub fn write(
         self,
         object: &Object,
@@ -85,8 +133,12 @@ impl<M: Machine> Objects<'_, M> {
     }
 
     /// Makes so many bytes from `offset` on zero, and frees the pages that lie among them as a
-    /// whole. Past the end there is nothing to do. The caller holds no lock.
-    pub fn punch(self, object: &Object, offset: u64, bytes: u64) {
-        Resize(&self.0.layers).punch(object, offset, bytes);
+    /// whole. Past the end there is nothing to do. Where a pager has the contents zeros are written
+    /// instead, and the pages stay. The caller holds no lock.
+    ///
+    /// # Errors
+    /// With a pager only, as [`write`](Objects::write).
+    pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
+        Resize(&self.0.layers).punch(object, offset, bytes)
     }
 }

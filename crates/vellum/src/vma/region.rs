@@ -9,7 +9,7 @@
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::rmap::attachment::Attach;
-use crate::space::attrs::Packed;
+use crate::space::attrs::{Packed, ViewKind};
 use crate::space::{Attrs, Backing};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Above, Queue, Token};
@@ -60,8 +60,9 @@ impl Region {
     }
     /// Where its pages come from.
     pub fn backing(&self) -> Backing {
-        let private = self.packed().is_private_view();
-        Backing { shift: self.shift(), attachment: self.attachment(), private }
+        let (attachment, packed) = (self.attachment(), self.packed());
+        let kind = attachment.map_or(ViewKind::Private, |_| packed.view_kind());
+        Backing { shift: self.shift(), attachment, kind }
     }
     /// The attachment of the object that is mapped.
     #[inline]
@@ -111,7 +112,7 @@ impl<M: Machine> Regions<M> {
         if let Some(attachment) = backing.attachment {
             Attach(self).attachment(attachment).share();
             region.attachment.store(attachment.raw(), Ordering::Relaxed);
-            packed = packed.with_object(backing.private);
+            packed = packed.with_object(backing.kind);
         }
         region.attrs.store(packed.0, Ordering::Relaxed);
         region.shift.store(backing.shift, Ordering::Relaxed);

@@ -19,7 +19,7 @@ fn written<C: Arch>(pages: u64) -> Written<C> {
 
 fn word<C: Arch>(fx: &Fixture<C>, object: &Object, page: u64) -> u64 {
     let mut bytes = [0; 8];
-    fx.vm.objects().read(object, page * KIB4, &mut bytes);
+    fx.vm.objects().read(object, page * KIB4, &mut bytes).1.unwrap();
     u64::from_le_bytes(bytes)
 }
 
@@ -141,7 +141,7 @@ fn remapped<C: Arch>() {
     fx.check(&[&space]);
     assert_eq!(fx.vm.remap(&space, few, 700 * KIB4, KIB4, Placement::Anywhere), Ok(few));
     // What the object loses both places lose.
-    fx.vm.objects().punch(&object, 0, 600 * KIB4);
+    fx.vm.objects().punch(&object, 0, 600 * KIB4).unwrap();
     assert_eq!(fx.peek(&space, few), Ok(0));
     assert_eq!(fx.peek(&space, Va(at.0 + 3 * KIB4)), Ok(0));
     fx.check(&[&space]);
@@ -166,7 +166,7 @@ fn poisoned<C: Arch>() {
     assert_eq!(fx.frame(&space, page_at(3)), fx.frame(&other, Va(GIB * 2 + 3 * KIB4)));
     assert_eq!(fx.vm.frames().record(old).use_(), Use::Poisoned);
     // Nothing was made there yet.
-    fx.vm.objects().punch(&object, 3 * KIB4, KIB4);
+    fx.vm.objects().punch(&object, 3 * KIB4, KIB4).unwrap();
     assert_eq!(fx.vm.poison(&child, page_at(3)), Err(PoisonError::NotMapped));
     fx.check(&[&space, &child, &other]);
     ends(fx, object, [space, child, other]);

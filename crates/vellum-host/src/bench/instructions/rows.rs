@@ -288,7 +288,7 @@ pub const ROWS: &[Counted] = &[
     }),
     row("fault-object-made", None, |vm| {
         let (space, object) = object(vm);
-        vm.objects().punch(&object, 0, BYTES);
+        vm.objects().punch(&object, 0, BYTES).expect("no pager");
         touch_object(vm, &space, Access::Write, measured)
     }),
     row("truncate-object-a-page", None, |vm| {

@@ -171,7 +171,9 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::ReadObject
             | Op::WriteObject
             | Op::Resize
-            | Op::Punch => {
+            | Op::Punch
+            | Op::Sync
+            | Op::Evict => {
                 w.play_alone(on, op);
             }
             _ => {}

@@ -32,8 +32,11 @@ const _: () = {
     // An owner's id is the handle of an object, which is below 2^49.
     assert!(2 * PFN_END * PAGE_SIZE as u64 <= 1 << 62);
 };
-/// Flag of an object's page: see [`Data::is_frozen`].
+/// Flags of an object's page: see [`Data::is_frozen`], [`PageIo`].
 const FROZEN: u16 = 1;
+const READING: u16 = 2;
+const WRITING: u16 = 4;
+const FAILED: u16 = 8;
 const COUNT: usize = 1;
 const OWNER: usize = 2;
 const INDEX: usize = 3;
@@ -72,6 +75,24 @@ impl Owner {
             2 => Owner::Family(raw >> 2),
             3 => Owner::Object(raw >> 2),
             _ => Owner::None,
+        }
+    }
+}
+
+/// What a pager does with a page of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageIo {
+    /// Fills it. It is frozen meanwhile.
+    Read,
+    /// Reads it, to write it elsewhere.
+    Write,
+}
+
+impl PageIo {
+    fn flag(self) -> u16 {
+        match self {
+            PageIo::Read => READING,
+            PageIo::Write => WRITING,
         }
     }
 }
@@ -162,6 +183,12 @@ impl<'a> Data<'a> {
         self.0.flags() & FROZEN != 0
     }
 
+    /// Whether it may not be frozen now: somebody has it frozen, or a pager is at it.
+    #[inline]
+    pub fn is_taken(self) -> bool {
+        self.0.flags() & (FROZEN | READING | WRITING) != 0
+    }
+
     /// Freezes it. Under the object's guard.
     #[inline]
     pub fn freeze(self) {
@@ -172,6 +199,27 @@ impl<'a> Data<'a> {
     #[inline]
     pub fn thaw(self) {
         self.0.clear_flags(FROZEN);
+    }
+
+    /// What a pager does with a page of an object.
+    #[inline]
+    pub fn io(self) -> Option<PageIo> {
+        io_of(self.0)
+    }
+
+    /// A pager begins. By who froze the page.
+    pub fn begin_io(self, io: PageIo) {
+        self.0.set_flags(io.flag());
+    }
+
+    /// A pager has ended; says to who waits whether it failed. A page that was filled is thawed.
+    pub fn end_io(self, io: PageIo, failed: bool) {
+        match (io, failed) {
+            (_, true) => self.0.set_flags(FAILED),
+            (PageIo::Read, _) => return self.0.clear_flags(READING | FROZEN),
+            (PageIo::Write, _) => self.0.clear_flags(FAILED),
+        }
+        self.0.clear_flags(io.flag());
     }
 
     /// The lock under which the frame keeps its owner and its place.
@@ -191,6 +239,20 @@ impl<'a> Data<'a> {
     pub fn set_generation(self, generation: u64) {
         self.0.word(GENERATION).store(generation, Ordering::Release);
     }
+}
+
+/// What a pager does with the page of a frame that the caller has a reference to.
+pub(crate) fn io_of(record: &Record) -> Option<PageIo> {
+    match record.flags() & (READING | WRITING) {
+        0 => None,
+        READING => Some(PageIo::Read),
+        _ => Some(PageIo::Write),
+    }
+}
+
+/// Whether a pager failed at it, last.
+pub(crate) fn has_failed(record: &Record) -> bool {
+    record.flags() & FAILED != 0
 }
 
 #[cfg(test)]

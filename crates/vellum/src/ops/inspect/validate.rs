@@ -10,14 +10,14 @@ use crate::error::{Invalid, ensure};
 use crate::fault::Faults;
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
-use crate::object::{Present, Tries};
+use crate::object::{PageMark, Present, Tries};
 use crate::ops::inspect::usage::CountUsage;
 use crate::ops::spaces::fork::Fork;
 use crate::pagetable::node::{Node, full_run};
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
 use crate::space::attrs::Packed;
-use crate::space::{Audit, MAX_SPACES, Space, SpaceRecord};
+use crate::space::{Access, Audit, MAX_SPACES, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
@@ -126,9 +126,9 @@ impl<M: Machine> Validate<'_, M> {
         if pass == Pass::Count {
             let attrs = region.attrs().pack();
             let Packed(kept) = region.packed();
-            let private = region.packed().is_private_view();
+            let kind = region.packed().view_kind();
             let has_object = region.attachment().is_some();
-            let packed = if has_object { attrs.with_object(private).0 } else { attrs.0 };
+            let packed = if has_object { attrs.with_object(kind).0 } else { attrs.0 };
             ensure(kept == packed, "attributes of a region", handle.raw(), kept, packed)?;
             region.set_replaces(if region.counting() {
                 region.replaces() + 1
@@ -298,10 +298,15 @@ impl<M: Machine> Validate<'_, M> {
         let rights = region.packed().object_rights();
         is_so(level == Level::ONE, "the size of an object's page")?;
         is_so(!rights.is_none() && flags.exec == rights.exec, "rights of an object's page")?;
-        is_so(flags.write == rights.write, "rights to write an object's page")?;
         self.check_object_page(object, index, pfn)?;
-        let there = matches!(self.present(object, index), Present::Page(there) if there == pfn);
-        is_so(there, "an object has the page that is mapped")?;
+        let Present::Page { pfn: there, dirty } = self.present(object, index) else {
+            return Err(Invalid::new("an object has the page that is mapped", va, pfn.0, 0));
+        };
+        ensure(there == pfn, "an object has the page that is mapped", va, pfn.0, there.0)?;
+        let packed = region.packed();
+        let noted = dirty && packed.is_tracked_view() && packed.allows(Access::Write);
+        let right = flags.write == rights.write || flags.write && noted;
+        is_so(right, "rights to write an object's page")?;
         if walk.pass == Pass::Count {
             let data = Data::of(self.frames.record(pfn));
             data.set_generation(data.generation() + 1);
@@ -311,15 +316,19 @@ impl<M: Machine> Validate<'_, M> {
 
     /// Every object's pages, mapped or not, and how often they were found mapped.
     fn check_objects(self, all: bool, audit: &mut Audit) -> Result<(), Invalid> {
+        // Without a pager, with one, dirty.
+        let mut found = [0; 3];
         self.for_each_object(|handle, record| {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
             guard.validate()?;
+            let pages = guard.entries();
             let mut cursor = guard.cursor();
-            let mut found = cursor.lookup_ge(0);
-            let mut mapped = 0;
-            while let Some((index, entry)) = found {
+            let mut next = cursor.lookup_ge(0);
+            let (mut mapped, mut dirty) = (0, 0);
+            while let Some((index, entry)) = next {
                 let pfn = entry.pfn();
+                dirty += u64::from(entry.is_marked(PageMark::Dirty));
                 let check = |right, what, kept, found| ensure(right, what, pfn.0, kept, found);
                 check(index < record.pages(), "pages past an object's end", record.pages(), index)?;
                 let kept = self.check_object_page(handle, index, pfn)?;
@@ -330,8 +339,12 @@ impl<M: Machine> Validate<'_, M> {
                 check(right, "mappings of an object's page", kept, seen)?;
                 mapped += kept;
                 audit.object_frames += 1;
-                found = cursor.next_entry();
+                next = cursor.next_entry();
             }
+            found[record.pager().is_some() as usize] += pages;
+            found[2] += dirty;
+            let kept = record.dirty();
+            ensure(kept == dirty, "dirty pages of an object", handle.raw(), kept, dirty)?;
             let attached = Attach(self.0).check_attachments(handle)?;
             ensure(
                 mapped == 0 || attached != 0,
@@ -342,9 +355,14 @@ impl<M: Machine> Validate<'_, M> {
             )
         })?;
         audit.data_frames += audit.object_frames;
-        let kept = self.stats().get(Counter::ShmemPages) as u64;
-        let found = audit.object_frames;
-        ensure(kept == found, "pages of objects", 0, kept, found)
+        let stats = self.stats();
+        let count = |counter| stats.get(counter) as u64;
+        let kept = [Counter::ShmemPages, Counter::FilePages, Counter::DirtyPages].map(count);
+        let what = ["pages of objects without a pager", "pages of objects with one", "dirty pages"];
+        for ((kept, found), what) in kept.into_iter().zip(found).zip(what) {
+            ensure(kept == found, what, 0, kept, found)?;
+        }
+        Ok(())
     }
 
     /// One mapping of a block by a leaf of `order`, unit by unit.

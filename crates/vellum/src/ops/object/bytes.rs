@@ -9,7 +9,7 @@ use crate::error::ObjectError;
 use crate::fault::Faults;
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
-use crate::object::{Object, ObjectRecord, Present};
+use crate::object::{Fetch, Object, ObjectIo, ObjectRecord, Present};
 use crate::platform::over;
 use crate::sync::Token;
 
@@ -24,41 +24,67 @@ enum Chunk {
     Absent,
     /// Nothing: the page is frozen.
     Frozen,
+    /// Nothing: the page is not marked as written.
+    Clean,
     /// Nothing: the chunk ends past the end.
     Beyond,
 }
 
 impl<M: Machine> ObjectBytes<'_, M> {
     /// `Objects::read`.
-    pub fn read(self, object: &Object, offset: u64, bytes: &mut [u8]) -> usize {
+    pub fn read(
+        self,
+        object: &Object,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> (usize, Result<(), ObjectError>) {
         self.verb(Verb::Object, || {
             let record = self.record_of_object(object);
             let mut done = 0;
             while done < bytes.len() {
                 let at = offset.saturating_add(done as u64);
                 let left = record.bytes().saturating_sub(at).min((bytes.len() - done) as u64);
-                let (index, start) = (at / PAGE_SIZE as u64, at as usize % PAGE_SIZE);
-                let len = (left as usize).min(PAGE_SIZE - start);
+                let len = (left as usize).min(PAGE_SIZE - at as usize % PAGE_SIZE);
                 if len == 0 {
                     break;
                 }
-                let part = &mut bytes[done..done + len];
-                let _epoch = self.epochs.enter(&self.machine);
-                match self.present(object.handle, index) {
-                    Present::Page(pfn) => self.machine.read_bytes(pfn, start, part),
-                    // It may have been cut off since the size was read, which was lowered first.
-                    Present::Absent if at + len as u64 > record.bytes() => continue,
-                    Present::Absent => part.fill(0),
-                    Present::Frozen => {
-                        drop(_epoch);
-                        self.wait_for_thaw();
-                        continue;
+                match self.read_chunk(record, object.handle, at, &mut bytes[done..done + len]) {
+                    Chunk::Done => done += len,
+                    Chunk::Absent => {
+                        if let Err(error) = self.make(object.handle, at / PAGE_SIZE as u64) {
+                            return (done, Err(error));
+                        }
                     }
+                    Chunk::Frozen => self.wait_for_thaw(),
+                    Chunk::Beyond | Chunk::Clean => {}
                 }
-                done += len;
             }
-            done
+            (done, Ok(()))
         })
+    }
+
+    fn read_chunk(
+        self,
+        record: &ObjectRecord,
+        object: SlabRef,
+        at: u64,
+        bytes: &mut [u8],
+    ) -> Chunk {
+        let _epoch = self.epochs.enter(&self.machine);
+        match self.present(object, at / PAGE_SIZE as u64) {
+            Present::Page { pfn, .. } => {
+                self.machine.read_bytes(pfn, at as usize % PAGE_SIZE, bytes);
+                Chunk::Done
+            }
+            // It may have been cut off since the size was read, which was lowered first.
+            Present::Absent if at + bytes.len() as u64 > record.bytes() => Chunk::Beyond,
+            Present::Absent if record.pager().is_some() => Chunk::Absent,
+            Present::Absent => {
+                bytes.fill(0);
+                Chunk::Done
+            }
+            Present::Frozen | Present::Reading(_) => Chunk::Frozen,
+        }
     }
 
     /// `Objects::write`.
@@ -88,6 +114,9 @@ impl<M: Machine> ObjectBytes<'_, M> {
                         }
                     }
                     Chunk::Frozen => self.wait_for_thaw(),
+                    Chunk::Clean => {
+                        ObjectIo(self.0).mark_dirty(object.handle, at / PAGE_SIZE as u64)
+                    }
                     // It was cut off meanwhile: as much as there is.
                     Chunk::Beyond => {}
                 }
@@ -104,23 +133,40 @@ impl<M: Machine> ObjectBytes<'_, M> {
             return Chunk::Beyond;
         }
         match self.present(object, at / PAGE_SIZE as u64) {
-            Present::Page(pfn) => {
+            Present::Page { dirty: false, .. } if record.pager().is_some() => Chunk::Clean,
+            Present::Page { pfn, .. } => {
                 self.machine.write_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
             }
             Present::Absent => Chunk::Absent,
-            Present::Frozen => Chunk::Frozen,
+            Present::Frozen | Present::Reading(_) => Chunk::Frozen,
         }
     }
 
-    /// Puts a page of zeros at an index that has none. One that lies past the end by now is found
-    /// to by the caller.
+    /// Has a page of an object that has a pager in memory, for a moment at least.
+    pub fn have_page(self, object: SlabRef, index: u64) -> Result<(), ObjectError> {
+        let found = {
+            let _epoch = self.epochs.enter(&self.machine);
+            self.present(object, index)
+        };
+        if matches!(found, Present::Absent) { self.make(object, index) } else { Ok(()) }
+    }
+
+    /// Puts a page at an index that has none: of zeros, or as the pager has it. One that lies past
+    /// the end by now is found to by the caller.
     fn make(self, object: SlabRef, index: u64) -> Result<(), ObjectError> {
         let policy: NumaPolicy = self.config.numa;
         let want = AllocRequest { policy, index, use_: Use::Object };
         let va = Va(index.wrapping_mul(Order::BASE.bytes()));
-        self.with_memory(|| self.make_page(object, index, (&want, va), &mut Token::top()))?;
-        Ok(())
+        let mut top = Token::top();
+        if self.object(object).pager().is_none() {
+            self.with_memory(|| self.make_page(object, index, (&want, va), &mut top))?;
+            return Ok(());
+        }
+        match self.with_memory(|| ObjectIo(self.0).fetch_page(object, index, &want, &mut top))? {
+            Fetch::Begun(pfn) => ObjectIo(self.0).wait_for_pager(pfn).map_err(|_| ObjectError::Io),
+            Fetch::There | Fetch::Beyond => Ok(()),
+        }
     }
 
     /// Lets who has the page frozen go on, perhaps a task of this CPU.

@@ -2,3 +2,4 @@
 
 pub(crate) mod bytes;
 pub(crate) mod resize;
+pub(crate) mod sync;

@@ -14,14 +14,15 @@ use crate::error::ObjectError;
 use crate::fault::Faults;
 use crate::fault::object::{BATCH, ObjectFault};
 use crate::frame::SlabRef;
-use crate::machine::{Act, Machine, Verb};
-use crate::object::{INDEX_END, MOST_BYTES, Object, ObjectPage, ObjectRecord, Tries};
+use crate::machine::{Machine, Verb};
+use crate::object::{
+    INDEX_END, MOST_BYTES, Object, ObjectIo, ObjectPage, ObjectRecord, PageKind, Tries,
+};
+use crate::ops::object::bytes::ObjectBytes;
 use crate::platform::over;
 use crate::sync::Token;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// What a part of a page is cleared with, a piece at a time.
-static ZEROS: [u8; 256] = [0; 256];
 
 pub(crate) struct Resize<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -39,7 +40,7 @@ impl<M: Machine> Resize<'_, M> {
                 let old = record.bytes();
                 if bytes < old {
                     self.set_size(record, bytes, None);
-                    self.take_out(handle, (bytes.div_ceil(PAGE), INDEX_END));
+                    self.take_out(handle, (bytes.div_ceil(PAGE), INDEX_END), PageKind::Any);
                     self.clear_part(handle, bytes, bytes.next_multiple_of(PAGE));
                 } else {
                     let part = (old, old.next_multiple_of(PAGE));
@@ -51,8 +52,57 @@ impl<M: Machine> Resize<'_, M> {
         })
     }
 
+    /// `Objects::evict`.
+    pub fn evict(self, object: &Object, offset: u64, bytes: u64) -> u64 {
+        self.verb(Verb::Object, || {
+            let (record, handle) = (self.record_of_object(object), object.handle);
+            let (first, end) = (offset / PAGE, offset.saturating_add(bytes).div_ceil(PAGE));
+            let mut gone = 0;
+            if record.pager().is_some() {
+                self.alone(record, || gone = self.take_out(handle, (first, end), PageKind::Clean));
+            }
+            gone
+        })
+    }
+
     /// `Objects::punch`.
-    pub fn punch(self, object: &Object, offset: u64, bytes: u64) {
+    pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
+        // A page that went would come back from the pager as it was.
+        if self.record_of_object(object).pager().is_some() {
+            return self.verb(Verb::Object, || self.write_zeros(object, offset, bytes));
+        }
+        self.punch_pages(object, offset, bytes);
+        Ok(())
+    }
+
+    /// Makes a range of bytes zero in pages that stay, as far as the object goes, and are dirty
+    /// then.
+    fn write_zeros(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
+        let (record, handle) = (self.record_of_object(object), object.handle);
+        let mut at = offset;
+        loop {
+            let end = offset.saturating_add(bytes).min(record.bytes());
+            if at >= end {
+                return Ok(());
+            }
+            let (index, end) = (at / PAGE, end.min((at / PAGE + 1) * PAGE));
+            ObjectBytes(self.0).have_page(handle, index)?;
+            self.alone(record, || {
+                let is_there = self.with_part_cleared(handle, (at, end), |missing| {
+                    if missing.is_none() {
+                        ObjectIo(self.0).mark_dirty(handle, index);
+                    }
+                    missing.is_none()
+                });
+                // Or it went before it was frozen.
+                if is_there {
+                    at = end;
+                }
+            });
+        }
+    }
+
+    fn punch_pages(self, object: &Object, offset: u64, bytes: u64) {
         self.verb(Verb::Object, || {
             let (record, handle) = (self.record_of_object(object), object.handle);
             self.alone(record, || {
@@ -66,7 +116,7 @@ impl<M: Machine> Resize<'_, M> {
                     return self.clear_part(handle, offset, end);
                 }
                 self.clear_part(handle, offset, first);
-                self.take_out(handle, (first / PAGE, last / PAGE));
+                self.take_out(handle, (first / PAGE, last / PAGE), PageKind::Any);
                 self.clear_part(handle, last, end);
             });
         });
@@ -94,13 +144,14 @@ impl<M: Machine> Resize<'_, M> {
         !has_come
     }
 
-    /// Takes the pages of `[first, end)` out of every space and of the object, and frees them.
-    fn take_out(self, object: SlabRef, (first, end): (u64, u64)) {
-        let mut next = Some(first);
+    /// Takes the pages of `[first, end)` out of every space and of the object, and frees them; only
+    /// those of the kind. Says how many.
+    fn take_out(self, object: SlabRef, (first, end): (u64, u64), kind: PageKind) -> u64 {
+        let (mut next, mut gone) = (Some(first), 0);
         while let Some(first) = next {
             let mut pages: [ObjectPage; BATCH] = [(Pfn(0), 0); BATCH];
             let taken;
-            (taken, next) = self.freeze_pages(object, (first, end), &mut pages);
+            (taken, next) = self.freeze_pages(object, (first, end), kind, &mut pages);
             if taken == 0 && next.is_some() {
                 // Somebody has the next one frozen, perhaps a task of this CPU.
                 self.machine.relax();
@@ -112,7 +163,9 @@ impl<M: Machine> Resize<'_, M> {
             let _in_hand = self.hands.begin(&self.machine);
             ObjectFault(self.0).unmap_everywhere(object, &pages[..taken]);
             self.free_pages(object, &pages[..taken]);
+            gone += taken as u64;
         }
+        gone
     }
 
     /// Clears the bytes of `[start, end)`, which lie in one page.
@@ -132,12 +185,8 @@ impl<M: Machine> Resize<'_, M> {
         let frozen = index.and_then(|index| self.freeze(object, index));
         if let Some(pfn) = frozen {
             ObjectFault(self.0).unmap_everywhere(object, &[(pfn, start / PAGE)]);
-            let (mut at, mut left) = (start as usize % PAGE_SIZE, (end - start) as usize);
-            while left != 0 {
-                let piece = left.min(ZEROS.len());
-                self.machine.write_bytes(pfn, at, &ZEROS[..piece]);
-                (at, left) = (at + piece, left - piece);
-            }
+            let at = start as usize % PAGE_SIZE;
+            ObjectIo(self.0).clear_bytes(pfn, at, at + (end - start) as usize);
         }
         let done = then(index.filter(|_| frozen.is_none()));
         if let Some(pfn) = frozen {

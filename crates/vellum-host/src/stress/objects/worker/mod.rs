@@ -90,7 +90,8 @@ impl<'a, C: Codec> Worker<'a, C> {
         match op {
             Op::Map => self.map(place, false),
             Op::Replace | Op::MapObject => self.map(place, true),
-            Op::MapAnywhere | Op::MapPrivate => self.play_alone(place),
+            // No object here has a pager.
+            Op::MapAnywhere | Op::MapPrivate | Op::Sync | Op::Evict => self.play_alone(place),
             Op::Unmap => self.unmap(place),
             Op::Protect => self.protect(place),
             Op::Remap => self.relocate(place),

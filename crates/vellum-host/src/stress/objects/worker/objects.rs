@@ -33,7 +33,7 @@ impl<C: Codec> Worker<'_, C> {
         let words = shared.contents.words_in(object, from..from + bytes - 7);
         let looks: Vec<_> = words.map(|word| (word, shared.contents.look(word))).collect();
         let mut buffer = vec![0xaa; bytes as usize];
-        let there = shared.vm.objects().read(&shared.objects[object], from, &mut buffer) as u64;
+        let there = shared.vm.objects().read(&shared.objects[object], from, &mut buffer).0 as u64;
         let sizes = &shared.contents.sizes[object];
         let some = if there == 0 { Ok(()) } else { sizes.may_reach(before, from + there, true) };
         let all =
@@ -114,7 +114,7 @@ impl<C: Codec> Worker<'_, C> {
             (object, from, bytes) = (WINDOWS[HOT_WINDOW].object, HOT_PAGE * PAGE, PAGE);
         }
         let wipes = shared.contents.wipe(object, from..from + bytes);
-        shared.vm.objects().punch(&shared.objects[object], from, bytes);
+        _ = shared.vm.objects().punch(&shared.objects[object], from, bytes);
         shared.contents.wiped(&wipes);
         self.outcome.holes += 1;
         if let Some(&(word, _)) = wipes.first() {
@@ -126,7 +126,7 @@ impl<C: Codec> Worker<'_, C> {
         let (shared, mut value) = (self.shared, [0; 8]);
         let look = shared.contents.look(word);
         let object = &shared.objects[word.object];
-        if shared.vm.objects().read(object, word.offset(), &mut value) == value.len() {
+        if shared.vm.objects().read(object, word.offset(), &mut value).0 == value.len() {
             let fits = self.found(word, &look, u64::from_ne_bytes(value));
             fits.unwrap_or_else(|what| self.fail(format!("read of {word:?}: {what}")));
         }

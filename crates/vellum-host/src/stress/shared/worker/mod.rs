@@ -92,7 +92,9 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::ReadObject
             | Op::WriteObject
             | Op::Resize
-            | Op::Punch => {
+            | Op::Punch
+            | Op::Sync
+            | Op::Evict => {
                 self.play_alone(op);
             }
             Op::Shrink => {

@@ -1,0 +1,128 @@
+//! What is behind objects with a pager: pages by pager and index, that fail or answer late when a
+//! test says so.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use vellum::addr::{PAGE_SIZE, Pfn};
+use vellum::machine::{PageAnswer, PageRun};
+
+/// A page.
+pub type Block = [u8; PAGE_SIZE];
+
+/// How the disk answers.
+#[derive(Clone, Copy, Default)]
+pub struct Habits {
+    /// Nothing can be read.
+    pub fails_reads: bool,
+    /// Nothing can be written.
+    pub fails_writes: bool,
+    /// It answers when a test calls [`Disk::waiting`].
+    pub late: bool,
+    /// Bytes that it reads of a run, at most.
+    pub most: Option<u64>,
+}
+
+/// What it was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskCall {
+    pub writes: bool,
+    pub pager: u64,
+    /// The first page.
+    pub page: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: BTreeMap<(u64, u64), Block>,
+    habits: Habits,
+    waiting: Vec<(PageRun, bool)>,
+    calls: Vec<DiskCall>,
+}
+
+/// The disk.
+#[derive(Default)]
+pub struct Disk(Mutex<State>);
+
+/// Frames, as the disk reads and writes them.
+pub trait Ram {
+    fn fill(&self, pfn: Pfn, bytes: &[u8]);
+    fn take(&self, pfn: Pfn, bytes: &mut [u8]);
+}
+
+impl Disk {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no test panics with the disk in hand")
+    }
+    pub fn set(&self, habits: Habits) {
+        self.state().habits = habits;
+    }
+    /// Puts a word at the beginning of a page.
+    pub fn put(&self, pager: u64, page: u64, word: u64) {
+        let mut state = self.state();
+        let block = state.blocks.entry((pager, page)).or_insert([0; PAGE_SIZE]);
+        block[..8].copy_from_slice(&word.to_le_bytes());
+    }
+    /// A page; zeros where nothing was written.
+    pub fn block(&self, pager: u64, page: u64) -> Block {
+        self.state().blocks.get(&(pager, page)).copied().unwrap_or([0; PAGE_SIZE])
+    }
+    /// The word at the beginning of a page.
+    pub fn word(&self, pager: u64, page: u64) -> u64 {
+        u64::from_le_bytes(self.block(pager, page)[..8].try_into().expect("eight bytes"))
+    }
+    /// The calls since the last time it was asked this.
+    pub fn calls(&self) -> Vec<DiskCall> {
+        std::mem::take(&mut self.state().calls)
+    }
+    /// The runs that were not answered yet, answered now.
+    pub fn waiting(&self, ram: &impl Ram) -> Vec<PageAnswer> {
+        let waiting = std::mem::take(&mut self.state().waiting);
+        waiting.into_iter().map(|(run, writes)| self.answer(ram, run, writes)).collect()
+    }
+
+    pub(super) fn ask(&self, ram: &impl Ram, run: PageRun, writes: bool) -> Option<PageAnswer> {
+        let call = DiskCall {
+            writes,
+            pager: run.pager(),
+            page: run.offset() / PAGE_SIZE as u64,
+            bytes: run.bytes(),
+        };
+        let late = {
+            let mut state = self.state();
+            state.calls.push(call);
+            state.habits.late
+        };
+        if late {
+            self.state().waiting.push((run, writes));
+            return None;
+        }
+        Some(self.answer(ram, run, writes))
+    }
+
+    fn answer(&self, ram: &impl Ram, run: PageRun, writes: bool) -> PageAnswer {
+        let mut state = self.state();
+        let habits = state.habits;
+        if writes && habits.fails_writes || !writes && habits.fails_reads {
+            return run.failed();
+        }
+        let (pager, first) = (run.pager(), run.offset() / PAGE_SIZE as u64);
+        let most = habits.most.unwrap_or(u64::MAX);
+        for (n, part) in (first..).zip(run.parts()) {
+            if writes {
+                let block = state.blocks.entry((pager, n)).or_insert([0; PAGE_SIZE]);
+                ram.take(part.frame, &mut block[..part.len]);
+            } else {
+                // Bytes past the end, too, as a disk has blocks.
+                let block = state.blocks.get(&(pager, n)).copied().unwrap_or([0; PAGE_SIZE]);
+                let left = most.saturating_sub(part.offset - run.offset());
+                ram.fill(part.frame, &block[..left.min(PAGE_SIZE as u64) as usize]);
+            }
+        }
+        // It reads whole blocks, and says so.
+        let bytes = if writes { run.bytes() } else { (run.frames().len() * PAGE_SIZE) as u64 };
+        run.done(bytes.min(most))
+    }
+}

@@ -1,0 +1,325 @@
+//! Reading an object's pages from its pager, and writing them to it.
+//!
+//! ```text
+//!   absent  --a frozen page is put in-->  reading  --filled-->  present, clean
+//!                                            |--failed-->  absent; who waited is told
+//!   dirty   --frozen, unmapped everywhere-->  writing, clean  --written-->  clean
+//!                                            |--failed-->  dirty
+//! ```
+//! A page is dirty by a mark in the trie, which whoever writes sets before he writes, and looks at
+//! again inside the epoch in which he writes or maps the page writable. Who writes pages back
+//! freezes them, which waits for those epochs, and takes them out of every space. Then the mark
+//! goes, and only then the pager reads the bytes: what is written after that sets the mark anew.
+//! Rejected: marking a page as dirty when it is mapped (a page that is only read would be written),
+//! and asking the entries' marks (they go with each unmap, and with each space).
+//!
+//! Who waits for a pager keeps the frame by a reference, so that its record can say how it ended.
+
+use crate::addr::{Order, PAGE_SIZE, Pfn};
+use crate::error::NoMemory;
+use crate::frame::{AllocRequest, Data, PageIo, SlabRef, has_failed, io_of};
+use crate::machine::{Act, Machine, PageAnswer, PageRun, RUN_PAGES, Use};
+use crate::object::manage::owner_of;
+use crate::object::{InsertError, ObjectLayer, ObjectPage, PageMark, Tries};
+use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
+use crate::stats::Counter;
+use crate::sync::{Above, Object, Token};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// What is cleared with, a piece at a time.
+static ZEROS: [u8; 256] = [0; 256];
+
+/// How the attempt to fetch a page began.
+pub(crate) enum Fetch {
+    /// A pager fills it; the caller waits, with [`ObjectIo::wait_for_pager`].
+    Begun(Pfn),
+    /// Somebody was faster.
+    There,
+    /// It lies past the end.
+    Beyond,
+}
+
+/// The next page that has to be written.
+pub(crate) enum NextDirty {
+    /// So many pages, one after the other, are frozen.
+    Frozen(usize),
+    /// Somebody is at this one, whose frame is kept.
+    Taken(ObjectPage),
+    None,
+}
+
+/// A pager has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PagerFailed;
+
+/// What is done with pagers.
+pub(crate) struct ObjectIo<'v, M: Machine>(pub &'v ObjectLayer<M>);
+
+over!(ObjectIo, ObjectLayer);
+
+impl<M: Machine> ObjectIo<'_, M> {
+    /// Has the pager fill a page that is absent. The caller keeps the object, holds no lock and is
+    /// in no epoch.
+    pub fn fetch_page<H: Above<Object>>(
+        self,
+        object: SlabRef,
+        index: u64,
+        want: &AllocRequest,
+        token: &mut Token<H>,
+    ) -> Result<Fetch, NoMemory> {
+        let m = &self.machine;
+        let pfn = {
+            let _in_hand = self.hands.begin(m);
+            let want = AllocRequest { use_: Use::Object, ..*want };
+            let pfn = self.frames.alloc(m, Order::BASE, &want)?;
+            let data = Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
+            data.freeze();
+            data.begin_io(PageIo::Read);
+            ObjectFrame(self.0).keep(pfn);
+            match self.insert_page(object, index, pfn, token) {
+                Ok(()) => pfn,
+                Err(error) => {
+                    data.set_uses(1);
+                    data.end_io(PageIo::Read, false);
+                    self.untake(pfn, Order::BASE);
+                    return match error {
+                        InsertError::Index => Ok(Fetch::Beyond),
+                        InsertError::Occupied => Ok(Fetch::There),
+                        _ => Err(NoMemory),
+                    };
+                }
+            }
+        };
+        let record = self.object(object);
+        self.count_object_pages(record, 1);
+        if let Some(answer) = m.page_in(self.run_of(object, &[(pfn, index)], false)) {
+            self.answer(answer);
+        }
+        Ok(Fetch::Begun(pfn))
+    }
+
+    /// A run for the pager, which keeps the object.
+    fn run_of(self, object: SlabRef, pages: &[ObjectPage], writes: bool) -> PageRun {
+        let record = self.object(object);
+        record.attachments.keep();
+        let mut frames = [Pfn(0); RUN_PAGES];
+        let first = pages.first().map_or(0, |page| page.1);
+        frames.iter_mut().zip(pages).for_each(|(frame, page)| *frame = page.0);
+        let left = record.bytes().saturating_sub(first * PAGE);
+        PageRun {
+            vm: self.id(),
+            object: object.raw(),
+            writes,
+            pager: record.pager().unwrap_or(0),
+            first,
+            len: pages.len(),
+            frames,
+            bytes: left.min(pages.len() as u64 * PAGE),
+        }
+    }
+
+    /// `Objects::answer`.
+    ///
+    /// # Panics
+    /// If the run is another `Vm`'s.
+    pub fn answer(self, PageAnswer { run, done }: PageAnswer) {
+        assert!(run.vm == self.id(), "the run belongs to another Vm");
+        let Some(object) = SlabRef::from_raw(run.object) else { return };
+        if run.writes {
+            self.end_write(object, &run, done.is_none_or(|bytes| bytes < run.bytes));
+        } else {
+            match done {
+                Some(bytes) => self.end_read(object, &run, bytes),
+                None => self.end_failed_read(object, &run),
+            }
+        }
+        self.let_go_of(object);
+    }
+
+    /// The pages are filled up to a byte.
+    fn end_read(self, object: SlabRef, run: &PageRun, bytes: u64) {
+        // What lies past the end reads as zeros. Who changes the size waits for the page.
+        let size = self.object(object).bytes().saturating_sub(run.offset());
+        let bytes = bytes.min(size);
+        for (n, &pfn) in run.frames().iter().enumerate() {
+            let filled = bytes.saturating_sub(n as u64 * PAGE).min(PAGE);
+            self.clear_bytes(pfn, filled as usize, PAGE_SIZE);
+            Data::of(self.frames.record(pfn)).end_io(PageIo::Read, false);
+            self.machine.wake(pfn.0);
+        }
+        self.count(Counter::PageIn, (bytes.div_ceil(1024)) as i64);
+    }
+
+    /// The pages are absent again.
+    fn end_failed_read(self, object: SlabRef, run: &PageRun) {
+        let record = self.object(object);
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+            let mut cursor = guard.cursor();
+            for n in 0..run.len as u64 {
+                if cursor.lookup(run.first + n).is_some() {
+                    cursor.remove();
+                }
+            }
+        }
+        for &pfn in run.frames() {
+            Data::of(self.frames.record(pfn)).end_io(PageIo::Read, true);
+            self.machine.wake(pfn.0);
+        }
+        // Who found them before is at his end, or has a reference.
+        self.epochs.synchronize(&self.machine, &mut Token::top());
+        run.frames().iter().for_each(|&pfn| self.free_found_page(pfn));
+        self.count_object_pages(record, -(run.len as i64));
+    }
+
+    /// Clears the bytes of a page from one on up to another.
+    pub fn clear_bytes(self, pfn: Pfn, from: usize, to: usize) {
+        let mut at = from;
+        while at < to {
+            let piece = (to - at).min(ZEROS.len());
+            self.machine.write_bytes(pfn, at, &ZEROS[..piece]);
+            at += piece;
+        }
+    }
+
+    /// Waits until the pager has filled a page, or written it, whose frame the caller keeps; gives
+    /// the frame back. The caller holds no lock and is in no epoch.
+    pub fn wait_for_pager(self, pfn: Pfn) -> Result<(), PagerFailed> {
+        let record = self.frames.record(pfn);
+        self.sleep_while(pfn, &|| io_of(record).is_some());
+        let failed = has_failed(record);
+        ObjectFrame(self.0).let_go(pfn);
+        if failed { Err(PagerFailed) } else { Ok(()) }
+    }
+
+    /// Waits until nobody has a page frozen whose frame the caller keeps, and no pager is at it;
+    /// gives the frame back. As [`wait_for_pager`](ObjectIo::wait_for_pager).
+    pub fn wait_for_page(self, pfn: Pfn) {
+        let record = self.frames.record(pfn);
+        // It may be out of use by now.
+        self.sleep_while(pfn, &|| record.use_() == Use::Data && Data::of(record).is_taken());
+        ObjectFrame(self.0).let_go(pfn);
+    }
+
+    fn sleep_while(self, pfn: Pfn, still: &dyn Fn() -> bool) {
+        while still() {
+            self.machine.wait(pfn.0, still);
+            self.let_others_run();
+        }
+    }
+
+    /// Marks a page as written, so that it may be. The caller keeps the object, holds no lock and
+    /// is in no epoch. It has the page frozen, or looks again afterwards.
+    pub fn mark_dirty(self, object: SlabRef, index: u64) {
+        let record = self.object(object);
+        let mut top = Token::top();
+        let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+        let mut cursor = guard.cursor();
+        if cursor.lookup(index).is_some() && cursor.set_mark(PageMark::Dirty) {
+            record.count_dirty(1);
+            self.count(Counter::DirtyPages, 1);
+        }
+    }
+
+    /// Freezes dirty pages of `[first, end)` that follow each other, as many as a run has.
+    pub fn freeze_dirty(
+        self,
+        object: SlabRef,
+        (first, end): (u64, u64),
+        out: &mut [ObjectPage; RUN_PAGES],
+    ) -> NextDirty {
+        let mut count = 0;
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
+            let mut cursor = guard.cursor();
+            // A page that is being written was dirty, and will be if that fails.
+            let mut next = |mark| cursor.next_marked(first, mark).map(|(index, _)| index);
+            let marked = [next(PageMark::Dirty), next(PageMark::Writeback)];
+            let first = marked.into_iter().flatten().min().unwrap_or(end);
+            for index in first..end.min(first.saturating_add(RUN_PAGES as u64)) {
+                let Some(entry) = cursor.lookup(index) else { break };
+                let data = Data::of(self.frames.record(entry.pfn()));
+                if data.is_taken() && count == 0 {
+                    ObjectFrame(self.0).keep(entry.pfn());
+                    return NextDirty::Taken((entry.pfn(), index));
+                }
+                if data.is_taken() || !entry.is_marked(PageMark::Dirty) {
+                    break;
+                }
+                data.freeze();
+                out[count] = (entry.pfn(), index);
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return NextDirty::None;
+        }
+        self.epochs.synchronize(&self.machine, &mut Token::top());
+        NextDirty::Frozen(count)
+    }
+
+    /// Has the pager write frozen pages that follow each other, which no space maps. From here on
+    /// others may use them. The caller keeps the object, holds no lock and is in no epoch.
+    pub fn write_pages(self, object: SlabRef, pages: &[ObjectPage]) -> Result<(), PagerFailed> {
+        let Some(&(first, _)) = pages.first() else { return Ok(()) };
+        self.change_marks(object, pages, PageMark::Dirty, Some(PageMark::Writeback));
+        let run = self.run_of(object, pages, true);
+        ObjectFrame(self.0).keep(first);
+        for &(pfn, _) in pages {
+            Data::of(self.frames.record(pfn)).begin_io(PageIo::Write);
+            self.thaw(pfn);
+        }
+        if let Some(answer) = self.machine.page_out(run) {
+            self.answer(answer);
+        }
+        self.wait_for_pager(first)
+    }
+
+    fn end_write(self, object: SlabRef, run: &PageRun, failed: bool) {
+        let mut pages = [(Pfn(0), 0); RUN_PAGES];
+        for (page, n) in pages.iter_mut().zip(0..run.len) {
+            *page = (run.frames[n], run.first + n as u64);
+        }
+        let again = failed.then_some(PageMark::Dirty);
+        self.change_marks(object, &pages[..run.len], PageMark::Writeback, again);
+        for &pfn in run.frames() {
+            Data::of(self.frames.record(pfn)).end_io(PageIo::Write, failed);
+            self.machine.wake(pfn.0);
+        }
+        match failed {
+            true => self.count(Counter::WritebackErrors, 1),
+            false => self.count(Counter::PageOut, run.bytes.div_ceil(1024) as i64),
+        }
+    }
+
+    /// Takes a mark from pages, and gives them another.
+    fn change_marks(
+        self,
+        object: SlabRef,
+        pages: &[ObjectPage],
+        from: PageMark,
+        to: Option<PageMark>,
+    ) {
+        let record = self.object(object);
+        let mut changes = [0; PageMark::ALL.len()];
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+            let mut cursor = guard.cursor();
+            for &(_, index) in pages {
+                if cursor.lookup(index).is_some() {
+                    changes[from as usize] -= i64::from(cursor.clear_mark(from));
+                    if let Some(to) = to {
+                        changes[to as usize] += i64::from(cursor.set_mark(to));
+                    }
+                }
+            }
+            record.count_dirty(changes[PageMark::Dirty as usize]);
+        }
+        self.count(Counter::DirtyPages, changes[PageMark::Dirty as usize]);
+        self.count(Counter::WritebackPages, changes[PageMark::Writeback as usize]);
+    }
+}

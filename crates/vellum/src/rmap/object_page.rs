@@ -1,0 +1,42 @@
+//! Who keeps the frame of an object's page: the object, and those who wait for its pager.
+
+use crate::addr::{Order, Pfn};
+use crate::frame::{REFERENCE, USES};
+use crate::machine::Machine;
+use crate::platform::over;
+use crate::rmap::Rmap;
+use crate::sync::atomic::Ordering;
+use crate::sync::touch;
+
+pub(crate) struct ObjectFrame<'v, M: Machine>(pub &'v Rmap<M>);
+
+over!(ObjectFrame, Rmap);
+
+impl<M: Machine> ObjectFrame<'_, M> {
+    /// Keeps the frame for who waits. The object keeps it at the moment: inside an epoch in which
+    /// it was found, or under the guard.
+    pub fn keep(self, pfn: Pfn) {
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        word.fetch_add(REFERENCE, Ordering::AcqRel);
+    }
+
+    /// The opposite.
+    pub fn let_go(self, pfn: Pfn) {
+        self.drop_use(pfn, REFERENCE);
+    }
+
+    /// The object has the page no more, which nobody maps and which nobody will find.
+    pub fn free(self, pfn: Pfn) {
+        debug_assert!(self.is_unmapped(pfn), "a page of an object goes while it is mapped");
+        self.drop_use(pfn, 1);
+    }
+
+    fn drop_use(self, pfn: Pfn, one: u64) {
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        if word.fetch_sub(one, Ordering::AcqRel) & USES == one {
+            self.frames.give_back(&self.machine, pfn, Order::BASE);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Pagers that answer later, and from another CPU.
+
+use std::thread::{Scope, ScopedJoinHandle, scope, yield_now};
+
+use super::*;
+
+const LATE: Habits = Habits { late: true, fails_reads: false, fails_writes: false, most: None };
+
+/// Runs `act` as a CPU of its own.
+fn on<'s, C: Arch, R: Send + 's>(
+    threads: &'s Scope<'s, '_>,
+    f: &'s Paged<C>,
+    cpu: usize,
+    act: impl FnOnce(&Paged<C>) -> R + Send + 's,
+) -> ScopedJoinHandle<'s, R> {
+    threads.spawn(move || {
+        f.fx.run_on(cpu);
+        act(f)
+    })
+}
+
+/// Answers what the disk was asked, once it was asked `calls` times.
+fn answer<C: Arch>(f: &Paged<C>, calls: usize) {
+    let mut left = calls;
+    while left != 0 {
+        for answer in f.disk().waiting(f.fx.m()) {
+            f.fx.vm.objects().answer(answer);
+            left -= 1;
+        }
+        yield_now();
+    }
+}
+
+on_both!(two_wait, who_comes_while_a_page_is_read_waits_for_the_same_answer);
+
+fn two_wait<C: Arch>() {
+    for fails_reads in [false, true] {
+        let f = paged::<C>(8 * KIB4);
+        f.disk().set(Habits { fails_reads, ..LATE });
+        let seen = scope(|threads| {
+            let others = [1, 2, 3].map(|cpu| on(threads, &f, cpu, |f| f.peek(1)));
+            // All of them are there before the answer comes, or ask for themselves.
+            while f.disk().calls().is_empty() {
+                yield_now();
+            }
+            while others.iter().any(|other| !other.is_finished()) {
+                for answer in f.disk().waiting(f.fx.m()) {
+                    f.fx.vm.objects().answer(answer);
+                }
+                yield_now();
+            }
+            others.map(|other| other.join().unwrap())
+        });
+        let wanted = if fails_reads { Err(FaultError::Io) } else { Ok(2) };
+        assert_eq!(seen, [wanted; 3]);
+        f.fx.check(&[&f.space]);
+        f.end([]);
+    }
+}
+
+on_both!(written_meanwhile, what_is_stored_while_a_page_is_written_is_dirty_after);
+
+fn written_meanwhile<C: Arch>() {
+    for fails_writes in [false, true] {
+        let f = paged::<C>(8 * KIB4);
+        f.poke(1, 10).unwrap();
+        f.disk().calls();
+        f.disk().set(Habits { fails_writes, ..LATE });
+        let synced = scope(|threads| {
+            let sync = on(threads, &f, 1, |f| f.sync());
+            while f.disk().calls().is_empty() {
+                yield_now();
+            }
+            // The page may be read and written meanwhile; it is not freed.
+            assert_eq!(f.peek(1), Ok(10));
+            f.poke(1, 11).unwrap();
+            assert_eq!((f.evict(), f.dirty()), (0, 1));
+            assert_eq!(f.fx.count(Counter::WritebackPages), 1);
+            answer(&f, 1);
+            sync.join().unwrap()
+        });
+        let wanted = if fails_writes { Err(ObjectError::Io) } else { Ok(()) };
+        assert_eq!((synced, f.dirty()), (wanted, 1));
+        f.fx.check(&[&f.space]);
+        f.disk().set(Habits::default());
+        assert_eq!((f.sync(), f.disk().word(FILE, 1), f.dirty()), (Ok(()), 11, 0));
+        f.end([]);
+    }
+}
+
+on_both!(second_sync, a_sync_waits_for_what_another_one_writes);
+
+fn second_sync<C: Arch>() {
+    for fails_writes in [false, true] {
+        let f = paged::<C>(8 * KIB4);
+        f.poke(1, 10).unwrap();
+        f.disk().calls();
+        f.disk().set(Habits { fails_writes, ..LATE });
+        scope(|threads| {
+            let first = on(threads, &f, 1, |f| f.sync());
+            while f.disk().calls().is_empty() {
+                yield_now();
+            }
+            let second = on(threads, &f, 2, |f| (f.sync(), f.disk().word(FILE, 1)));
+            for _ in 0..2000 {
+                assert!(!second.is_finished(), "it says that a page is written which is not");
+                yield_now();
+            }
+            answer(&f, 1);
+            f.disk().set(Habits::default());
+            // A page that the first could not write is written by the second.
+            answer_all_until(&f, || first.is_finished() && second.is_finished());
+            // Its own failure is told, unless the second had written the page before it looked.
+            assert!(first.join().unwrap().is_ok() || fails_writes);
+            assert_eq!(second.join().unwrap(), (Ok(()), 10));
+        });
+        assert_eq!(f.dirty(), 0);
+        f.fx.check(&[&f.space]);
+        f.end([]);
+    }
+}
+
+fn answer_all_until<C: Arch>(f: &Paged<C>, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        for answer in f.disk().waiting(f.fx.m()) {
+            f.fx.vm.objects().answer(answer);
+        }
+        yield_now();
+    }
+}
+
+on_both!(cut, who_takes_a_page_out_waits_for_its_pager);
+
+fn cut<C: Arch>() {
+    for writes in [false, true] {
+        let f = paged::<C>(8 * KIB4);
+        if writes {
+            f.poke(1, 10).unwrap();
+            f.disk().calls();
+        }
+        f.disk().set(LATE);
+        let looked = scope(|threads| {
+            let first = on(threads, &f, 1, move |f| match writes {
+                true => f.sync().map(|()| 10).map_err(|_| FaultError::Io),
+                false => f.peek(1),
+            });
+            while f.disk().calls().is_empty() {
+                yield_now();
+            }
+            let resized = on(threads, &f, 2, |f| f.fx.vm.objects().resize(&f.object, 100));
+            for _ in 0..2000 {
+                assert!(!resized.is_finished(), "a page went while a pager was at it");
+                yield_now();
+            }
+            answer(&f, 1);
+            let looked = first.join().unwrap();
+            assert_eq!(resized.join().unwrap(), Ok(()));
+            looked
+        });
+        // It was read before the object became shorter, or finds that it is.
+        let may = [Ok(if writes { 10 } else { 2 }), Err(FaultError::Beyond)];
+        assert!(may.contains(&looked), "{looked:?}");
+        assert_eq!(f.fx.vm.objects().usage(&f.object).pages, 0);
+        f.fx.check(&[&f.space]);
+        f.end([]);
+    }
+}
+
+#[test]
+fn an_object_stays_until_its_last_run_is_answered() {
+    let f = paged::<X86_64>(8 * KIB4);
+    f.disk().set(LATE);
+    let Paged { fx, object, space } = f;
+    let waits = scope(|threads| {
+        let (fx, object, space) = (&fx, &object, &space);
+        let fault = threads.spawn(move || {
+            fx.run_on(1);
+            fx.vm.fault(space, AT, Access::Read)
+        });
+        let waiting = loop {
+            let mut waiting = fx.m().disk.waiting(fx.m());
+            if let Some(answer) = waiting.pop() {
+                break answer;
+            }
+            yield_now();
+        };
+        let _ = object;
+        assert_eq!(fx.vm.unmap(space, AT, 8 * KIB4), Ok(()));
+        fx.vm.objects().answer(waiting);
+        fault.join().unwrap()
+    });
+    assert!([Ok(Fault::Object), Err(FaultError::Unmapped)].contains(&waits), "{waits:?}");
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+    assert_eq!(fx.count(Counter::FilePages), 0);
+}
