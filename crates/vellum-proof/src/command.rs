@@ -134,6 +134,8 @@ pub enum Operation {
     Resize(u8, ByteSpot),
     /// `Objects::punch`, of so many bytes.
     Punch(u8, ByteSpot, u64),
+    /// `Objects::next_data` and `Objects::next_hole`.
+    Seek(u8, ByteSpot),
     /// `Objects::discard`.
     Discard(u8),
     /// `Objects::sync`, of so many bytes.
@@ -235,6 +237,7 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
             };
             Operation::Punch(object(from), byte(from), bytes)
         }
+        Op::Seek => Operation::Seek(object(from), byte(from)),
     }
 }
 

@@ -145,6 +145,7 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
                 objects.punch(&self.object, 5 * PAGE + 40, 4 * PAGE + 40)?;
                 return self.all_are(|page| page == 4 || page == 23);
             }
+            Op::Seek => self.extents_are(&[4, 6, 9, 10, 23, 24])?,
             _ => {}
         }
         self.is_past(PAGES)?;
@@ -175,6 +176,21 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
         match vm.unmap(space, view, BYTES) {
             Ok(()) => seen,
             Err(error) => Err(Trouble::Wrong(format!("unmapping a private view gave {error:?}"))),
+        }
+    }
+
+    /// Whether the object has pages exactly in those runs: first, end, first, end.
+    fn extents_are(&self, wanted: &[u64]) -> Result<(), Trouble> {
+        let (objects, object) = (self.vm.objects(), &self.object);
+        let (mut at, mut found) = (Some(0), Vec::new());
+        while let Some(first) = at.and_then(|at| objects.next_data(object, at)) {
+            // From within the run.
+            at = objects.next_hole(object, first + 1);
+            found.extend([first, at.unwrap_or(u64::MAX)].map(|byte| byte / PAGE));
+        }
+        match found == wanted {
+            true => Ok(()),
+            false => Err(Trouble::Wrong(format!("an object has {found:?}, wanted {wanted:?}"))),
         }
     }
 

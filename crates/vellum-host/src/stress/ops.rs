@@ -75,6 +75,8 @@ pub enum Op {
     Sync,
     /// Free what is clean of an object.
     Evict,
+    /// Ask where an object has pages, and where it has none.
+    Seek,
 }
 
 /// Every operation and its weight.
@@ -112,6 +114,7 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Punch, 6),
     (Op::Sync, 8),
     (Op::Evict, 6),
+    (Op::Seek, 10),
 ];
 
 const fn total() -> u32 {

@@ -112,6 +112,10 @@ pub enum Action {
     Sync,
     /// `Objects::evict` of all.
     Evict,
+    /// `Objects::next_data`, from a page on.
+    NextData(usize),
+    /// `Objects::next_hole`, from a page on.
+    NextHole(usize),
     /// The others go on.
     Yield,
 }
@@ -126,6 +130,8 @@ impl Action {
                     | Action::MapPrivate(..)
                     | Action::ReadObject(..)
                     | Action::WriteObject(..)
+                    | Action::NextData(_)
+                    | Action::NextHole(_)
             )
             || self.wants_pager()
     }
@@ -304,6 +310,10 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Punch => vec![
             Line::new("punch", &[Punch(1)]),
             Line::new("punch-all", &[Punch(3), WriteObject(0, 0)]),
+        ],
+        Op::Seek => vec![
+            Line::new("next-data", &[NextData(0), ReadObject(0, 0), NextData(0)]),
+            Line::new("next-hole", &[NextHole(0), NextHole(1)]),
         ],
     }
 }

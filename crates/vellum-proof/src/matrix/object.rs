@@ -102,7 +102,33 @@ impl ObjectModel {
             Action::Punch(pages) => Some((0..pages).map(|page| Effect::Clear(page, 0)).collect()),
             Action::Resize(bytes) => Some(self.resize(bytes)),
             Action::Sync | Action::Evict => (outcome == Outcome::Done).then(Vec::new),
+            Action::NextData(_) | Action::NextHole(_) => self.may_find(act, outcome).then(Vec::new),
             _ => None,
+        }
+    }
+
+    /// Whether a search may have that outcome. A page with a word that is not zero is present;
+    /// nothing is known here of others.
+    fn may_find(&self, act: Action, outcome: Outcome) -> bool {
+        let is_present = |page: usize| match self.pages[page] {
+            ObjectPage::There(words) => words != [0; WORDS],
+            _ => false,
+        };
+        let found = match outcome {
+            Outcome::Value(at) if at as u64 <= self.bytes => Some(at as u64),
+            Outcome::Refused(Refusal::Beyond) => None,
+            _ => return false,
+        };
+        match (act, found) {
+            (Action::NextData(from), found) => {
+                let end = found.unwrap_or(self.bytes).div_ceil(PAGE) as usize;
+                found != Some(self.bytes) && !(from..end).any(is_present)
+            }
+            (Action::NextHole(_), Some(at)) => {
+                at == self.bytes || !is_present((at / PAGE) as usize)
+            }
+            (Action::NextHole(from), None) => from as u64 * PAGE >= self.bytes,
+            _ => false,
         }
     }
 

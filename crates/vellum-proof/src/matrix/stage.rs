@@ -280,6 +280,14 @@ impl<C: Codec> Stage<C> {
                 Err(ObjectError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
                 Err(_) => Outcome::Refused(Refusal::Other),
             },
+            Action::NextData(page) | Action::NextHole(page) => {
+                let from = page as u64 * 4096;
+                let found = match act {
+                    Action::NextData(_) => objects.next_data(object, from),
+                    _ => objects.next_hole(object, from),
+                };
+                found.map_or(Outcome::Refused(Refusal::Beyond), |at| Outcome::Value(at as u32))
+            }
             other => panic!("{other:?} is no call on an object"),
         }
     }
@@ -425,6 +433,7 @@ impl<C: Codec> Stage<C> {
             Action::ReadObject(..) | Action::WriteObject(..) => self.act_on_object(act, value),
             Action::Resize(_) | Action::Punch(_) => self.act_on_object(act, value),
             Action::Sync | Action::Evict => self.act_on_object(act, value),
+            Action::NextData(_) | Action::NextHole(_) => self.act_on_object(act, value),
             Action::Map(span, rights) => map(Placement::At, span, rights),
             Action::Replace(span, rights) => map(Placement::Replace, span, rights),
             Action::Anywhere => {

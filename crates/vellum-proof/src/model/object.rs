@@ -152,6 +152,36 @@ impl Object {
         self.has(index) || self.unsure.contains(&index)
     }
 
+    /// Whether that may be the first byte from one on that lies in a page.
+    pub fn may_be_data(&self, from: u64, found: Option<u64>) -> bool {
+        if from >= self.bytes {
+            return found.is_none();
+        }
+        if self.is_paged() {
+            return found == Some(from);
+        }
+        let at = |index: &u64| from.max(index * PAGE);
+        let sure = self.pages.range(from / PAGE..).next().map(|(index, _)| at(index));
+        let mut unsure = self.unsure.range(from / PAGE..).map(at);
+        found == sure || unsure.any(|at| found == Some(at) && sure.is_none_or(|sure| at < sure))
+    }
+
+    /// Whether that may be the first byte from one on that lies in no page.
+    pub fn may_be_hole(&self, from: u64, found: Option<u64>) -> bool {
+        if from >= self.bytes {
+            return found.is_none();
+        }
+        let at = |index: u64| Some(from.max(index * PAGE).min(self.bytes));
+        let mut index = from / PAGE;
+        while self.may_have(index) {
+            if self.unsure.contains(&index) && found == at(index) {
+                return true;
+            }
+            index += 1;
+        }
+        found == at(index)
+    }
+
     /// What a page holds.
     pub fn contents(&self, index: u64) -> Contents {
         let on_disk = || {
@@ -275,5 +305,28 @@ mod tests {
         assert_eq!((object.count(), object.may_have(4)), (2..=3, true));
         object.resize(4 * PAGE);
         assert_eq!((object.count(), object.may_have(4)), (2..=2, false));
+    }
+
+    #[test]
+    fn pages_and_gaps_are_found_in_order() {
+        let mut object = Object::new(5 * PAGE + 7);
+        [1, 2, 5].into_iter().for_each(|index| object.set(index, [1; BYTES]));
+        for (from, data, hole) in [
+            (0, Some(PAGE), Some(0)),
+            (PAGE + 3, Some(PAGE + 3), Some(3 * PAGE)),
+            (3 * PAGE + 1, Some(5 * PAGE), Some(3 * PAGE + 1)),
+            (5 * PAGE + 6, Some(5 * PAGE + 6), Some(5 * PAGE + 7)),
+            (5 * PAGE + 7, None, None),
+        ] {
+            assert!(object.may_be_data(from, data) && object.may_be_hole(from, hole), "{from}");
+            let wrong = Some(4 * PAGE + 9);
+            assert!(!object.may_be_data(from, wrong) && !object.may_be_hole(from, wrong), "{from}");
+        }
+        object.doubt(3);
+        for (from, at) in [(PAGE, 3), (PAGE, 4), (3 * PAGE, 3), (3 * PAGE, 4)] {
+            assert!(object.may_be_hole(from, Some(at * PAGE)), "{from} {at}");
+        }
+        let data = [3, 4, 5].map(|at| object.may_be_data(3 * PAGE, Some(at * PAGE)));
+        assert_eq!(data, [true, false, true]);
     }
 }

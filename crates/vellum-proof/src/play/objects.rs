@@ -258,6 +258,17 @@ impl<C: Codec> Play<'_, C> {
         self.usage_is(slot);
     }
 
+    pub(super) fn seek(&mut self, slot: u8, spot: ByteSpot) {
+        let Some(slot) = self.object(slot) else { return };
+        let at = self.objects.at(slot, spot);
+        let ((handle, name), object) = (self.objects.handle(slot), self.objects.model(slot));
+        let data = self.vm.objects().next_data(handle, at);
+        assert!(object.may_be_data(at, data), "data of object {name} from {at:#x} on: {data:x?}");
+        let hole = self.vm.objects().next_hole(handle, at);
+        assert!(object.may_be_hole(at, hole), "hole of object {name} from {at:#x} on: {hole:x?}");
+        self.usage_is(slot);
+    }
+
     /// Gives a handle back, if there is one. What is mapped of the object stays.
     pub(super) fn discard(&mut self, slot: u8) {
         if let Some((handle, _)) = self.objects.handles[slot as usize % OBJECTS].take() {

@@ -5,6 +5,7 @@ use crate::machine::{Machine, PageAnswer};
 use crate::object::{Object, ObjectIo};
 use crate::ops::object::bytes::ObjectBytes;
 use crate::ops::object::resize::Resize;
+use crate::ops::object::sparse::Sparse;
 use crate::ops::object::sync::Sync;
 use crate::space::ObjectUsage;
 use crate::vm::Vm;
@@ -140,5 +141,27 @@ impl<M: Machine> Objects<'_, M> {
     /// With a pager only, as [`write`](Objects::write).
     pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         Resize(&self.0.layers).punch(object, offset, bytes)
+    }
+
+    /// The first byte from `offset` on that lies in a page which the object has, as lseek's
+    /// `SEEK_DATA`. `None`, for which lseek has `ENXIO`: there is none before the object's end.
+    ///
+    /// A page counts as a whole: also one that was written zeros, or read through a mapping, has
+    /// data. No page is made. The answer was true at one moment of the call. The call takes the
+    /// object's guard; the caller holds no lock.
+    pub fn next_data(self, object: &Object, offset: u64) -> Option<u64> {
+        Sparse(&self.0.layers).next_data(object, offset)
+    }
+
+    /// The first byte from `offset` on that lies in no page, as lseek's `SEEK_HOLE`. The object's
+    /// end counts as a hole, so this is its size, which need not be a multiple of 4096, if every
+    /// page up to there is present. `None`, for which lseek has `ENXIO`: `offset` is the end, or
+    /// lies past it.
+    ///
+    /// No page is made. The answer was a hole at a moment of the call, and each page before it was
+    /// present at one, not all of them at the same one: the call takes the object's guard, and
+    /// gives it back after 512 pages at most. The caller holds no lock.
+    pub fn next_hole(self, object: &Object, offset: u64) -> Option<u64> {
+        Sparse(&self.0.layers).next_hole(object, offset)
     }
 }

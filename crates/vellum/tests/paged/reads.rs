@@ -74,6 +74,20 @@ fn failed<C: Arch>() {
     f.end([]);
 }
 
+on_both!(sought, all_of_an_object_with_a_pager_is_data);
+
+fn sought<C: Arch>() {
+    let f = paged::<C>(8 * KIB4 + 5);
+    assert_eq!(f.peek(2), Ok(3));
+    let objects = f.fx.vm.objects();
+    for at in [0, 2 * KIB4, 5 * KIB4 + 17, 8 * KIB4 + 4] {
+        let found = (objects.next_data(&f.object, at), objects.next_hole(&f.object, at));
+        assert_eq!(found, (Some(at), Some(8 * KIB4 + 5)));
+    }
+    assert_eq!(objects.next_data(&f.object, 8 * KIB4 + 5), None);
+    f.end([]);
+}
+
 on_both!(viewed, a_private_view_copies_what_was_read);
 
 fn viewed<C: Arch>() {

@@ -5,4 +5,5 @@ mod mappings;
 mod oom;
 mod private;
 mod resize;
+mod sparse;
 mod verbs;

@@ -173,7 +173,8 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Resize
             | Op::Punch
             | Op::Sync
-            | Op::Evict => {
+            | Op::Evict
+            | Op::Seek => {
                 w.play_alone(on, op);
             }
             _ => {}

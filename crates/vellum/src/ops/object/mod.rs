@@ -2,4 +2,5 @@
 
 pub(crate) mod bytes;
 pub(crate) mod resize;
+pub(crate) mod sparse;
 pub(crate) mod sync;

@@ -113,6 +113,7 @@ impl<'a, C: Codec> Worker<'a, C> {
             Op::WriteObject => self.write_object(),
             Op::Resize => self.resize(),
             Op::Punch => self.punch(),
+            Op::Seek => self.seek(),
             Op::Shrink => {
                 self.shared.vm.shrink_zeros();
             }

@@ -122,6 +122,30 @@ impl<C: Codec> Worker<'_, C> {
         }
     }
 
+    /// Where an object has pages: what is found lies before its end, and nothing else is said of an
+    /// offset before it.
+    pub(super) fn seek(&mut self) {
+        let (shared, object) = (self.shared, self.object());
+        let (from, wants_data) = (self.offset(object), self.rng.once_in(2));
+        let (objects, handle) = (shared.vm.objects(), &shared.objects[object]);
+        let before = shared.contents.sizes[object].read();
+        let found = match wants_data {
+            true => objects.next_data(handle, from),
+            false => objects.next_hole(handle, from),
+        };
+        let sizes = &shared.contents.sizes[object];
+        let fits = match found {
+            Some(at) if at < from => Err(format!("{at:#x} lies before it")),
+            Some(at) if wants_data => sizes.may_reach(before, at + 1, true),
+            Some(at) => sizes.may_reach(before, at.max(from + 1), true),
+            None if wants_data => Ok(()),
+            None => sizes.may_reach(before, from + 1, false),
+        };
+        fits.unwrap_or_else(|what| {
+            self.fail(format!("from {from:#x} on data {wants_data} gave {found:x?}: {what}"))
+        });
+    }
+
     fn read_word(&mut self, word: Word) {
         let (shared, mut value) = (self.shared, [0; 8]);
         let look = shared.contents.look(word);
@@ -134,8 +158,15 @@ impl<C: Codec> Worker<'_, C> {
 
     /// An object of this thread alone, mapped beside the windows.
     pub(super) fn play_alone(&mut self, place: &Place) {
-        const OPS: [Op; 6] =
-            [Op::MapObject, Op::MapPrivate, Op::ReadObject, Op::WriteObject, Op::Resize, Op::Punch];
+        const OPS: [Op; 7] = [
+            Op::MapObject,
+            Op::MapPrivate,
+            Op::ReadObject,
+            Op::WriteObject,
+            Op::Resize,
+            Op::Punch,
+            Op::Seek,
+        ];
         let op = OPS[self.rng.below(OPS.len() as u64) as usize];
         let shared = self.shared;
         shared.vm.activate(&place.space);

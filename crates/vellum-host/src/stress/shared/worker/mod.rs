@@ -94,7 +94,8 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Resize
             | Op::Punch
             | Op::Sync
-            | Op::Evict => {
+            | Op::Evict
+            | Op::Seek => {
                 self.play_alone(op);
             }
             Op::Shrink => {
