@@ -5,7 +5,7 @@
 //! removed is still valid, which shrinking needs.
 
 use vellum::addr::{Order, PAGE_SIZE};
-use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Rights};
+use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Rights, Seals};
 use vellum_host::stress::ops::Op;
 
 use crate::small::SAMPLES;
@@ -136,6 +136,8 @@ pub enum Operation {
     Punch(u8, ByteSpot, u64),
     /// `Objects::next_data` and `Objects::next_hole`.
     Seek(u8, ByteSpot),
+    /// `Objects::seal`.
+    Seal(u8, Seals),
     /// `Objects::discard`.
     Discard(u8),
     /// `Objects::sync`, of so many bytes.
@@ -238,6 +240,12 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
             Operation::Punch(object(from), byte(from), bytes)
         }
         Op::Seek => Operation::Seek(object(from), byte(from)),
+        // Seals never go away but with their object.
+        Op::Seal if from.once_in(2) => Operation::Discard(object(from)),
+        Op::Seal => {
+            let seals = Seals { shrink: from.once_in(2), grow: from.once_in(2) };
+            Operation::Seal(object(from), seals)
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub use vellum::error::{PoisonError, RangeError, SpaceError};
 pub use vellum::machine::{CacheLevel, Caches, Machine, MmuRules, NodeInfo, Scope, Stores};
 pub use vellum::machine::{Topology, Use};
 pub use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, LeafSize, Page, Placement};
-pub use vellum::space::{Rights, Space, Usage};
+pub use vellum::space::{Rights, Seals, Space, Usage};
 pub use vellum::stats::{Counter, Stats};
 pub use vellum::unstable::Extent;
 pub use vellum::unstable::Token;

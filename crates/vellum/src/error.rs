@@ -84,6 +84,8 @@ pub enum ObjectError {
     Io,
     /// The size is more than 2^64 - 4096 bytes.
     Size,
+    /// A seal forbids that the size becomes this.
+    Sealed,
     /// No frame could be had: see [`NoMemory`].
     NoMemory,
 }
@@ -265,6 +267,7 @@ says! {
         ObjectError::Beyond => "the range ends past the end of the object",
         ObjectError::Io => "a page could not be read or written",
         ObjectError::Size => "an object has at most 2^64 - 4096 bytes",
+        ObjectError::Sealed => "a seal forbids that size of the object",
         ObjectError::NoMemory => NoMemory.text(),
     };
     PoisonError, error => match error {

@@ -6,7 +6,7 @@ use vellum::addr::Va;
 use vellum::entry::Codec;
 use vellum::error::{FaultError, ObjectError, SpaceError};
 
-use vellum::space::{Access, Attrs, HugeAdvice, Placement, Rights, Space};
+use vellum::space::{Access, Attrs, HugeAdvice, Placement, Rights, Seals, Space};
 use vellum::vm::{Object, ObjectPart, Vm};
 
 use super::ops::Op;
@@ -145,6 +145,16 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
                 objects.punch(&self.object, 5 * PAGE + 40, 4 * PAGE + 40)?;
                 return self.all_are(|page| page == 4 || page == 23);
             }
+            Op::Seal => {
+                objects.seal(&self.object, Seals { shrink: true, grow: false });
+                self.is_sealed(9 * PAGE + 64)?;
+                objects.resize(&self.object, (PAGES + 1) * PAGE)?;
+                objects.seal(&self.object, Seals { shrink: false, grow: true });
+                self.is_sealed((PAGES + 2) * PAGE)?;
+                self.is_sealed(0)?;
+                self.is_past(PAGES + 1)?;
+                return self.all_are(|_| true);
+            }
             Op::Seek => self.extents_are(&[4, 6, 9, 10, 23, 24])?,
             _ => {}
         }
@@ -176,6 +186,13 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
         match vm.unmap(space, view, BYTES) {
             Ok(()) => seen,
             Err(error) => Err(Trouble::Wrong(format!("unmapping a private view gave {error:?}"))),
+        }
+    }
+
+    fn is_sealed(&self, bytes: u64) -> Result<(), Trouble> {
+        match self.vm.objects().resize(&self.object, bytes) {
+            Err(ObjectError::Sealed) => Ok(()),
+            got => Err(Trouble::Wrong(format!("{bytes:#x} bytes of a sealed object: {got:?}"))),
         }
     }
 

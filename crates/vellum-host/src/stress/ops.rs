@@ -77,6 +77,8 @@ pub enum Op {
     Evict,
     /// Ask where an object has pages, and where it has none.
     Seek,
+    /// Forbid that an object becomes shorter, or longer.
+    Seal,
 }
 
 /// Every operation and its weight.
@@ -115,6 +117,7 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Sync, 8),
     (Op::Evict, 6),
     (Op::Seek, 10),
+    (Op::Seal, 2),
 ];
 
 const fn total() -> u32 {

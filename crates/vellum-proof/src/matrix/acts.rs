@@ -116,6 +116,8 @@ pub enum Action {
     NextData(usize),
     /// `Objects::next_hole`, from a page on.
     NextHole(usize),
+    /// `Objects::seal`, of both ways that a size may change.
+    Seal,
     /// The others go on.
     Yield,
 }
@@ -139,9 +141,9 @@ impl Action {
     pub fn wants_pager(self) -> bool {
         matches!(self, Action::Sync | Action::Evict)
     }
-    /// Whether it takes pages out of an object, which one call at a time does.
+    /// Whether it takes pages out of an object, or seals it, which one call at a time does.
     pub fn takes_from_object(self) -> bool {
-        matches!(self, Action::Resize(_) | Action::Punch(_))
+        matches!(self, Action::Resize(_) | Action::Punch(_) | Action::Seal)
     }
 }
 
@@ -314,6 +316,10 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Seek => vec![
             Line::new("next-data", &[NextData(0), ReadObject(0, 0), NextData(0)]),
             Line::new("next-hole", &[NextHole(0), NextHole(1)]),
+        ],
+        Op::Seal => vec![
+            Line::new("seal", &[Seal, ReadObject(2, 0)]),
+            Line::new("seal-cut", &[Seal, Resize(0), Load(Page, 0)]),
         ],
     }
 }

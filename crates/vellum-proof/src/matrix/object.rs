@@ -27,13 +27,16 @@ pub enum ObjectPage {
 pub struct ObjectModel {
     /// Its size.
     bytes: u64,
+    /// Whether that may not change.
+    is_sealed: bool,
     /// Its pages.
     pub pages: [ObjectPage; OBJECT_PAGES],
 }
 
 impl Default for ObjectModel {
     fn default() -> Self {
-        ObjectModel { bytes: OBJECT_BYTES, pages: [ObjectPage::There([0; WORDS]); OBJECT_PAGES] }
+        let pages = [ObjectPage::There([0; WORDS]); OBJECT_PAGES];
+        ObjectModel { bytes: OBJECT_BYTES, is_sealed: false, pages }
     }
 }
 
@@ -100,8 +103,15 @@ impl ObjectModel {
                 (done == outcome).then(Vec::new)
             }
             Action::Punch(pages) => Some((0..pages).map(|page| Effect::Clear(page, 0)).collect()),
-            Action::Resize(bytes) => Some(self.resize(bytes)),
             Action::Sync | Action::Evict => (outcome == Outcome::Done).then(Vec::new),
+            Action::Resize(bytes) if self.is_sealed && bytes != self.bytes => {
+                (outcome == Outcome::Refused(Refusal::Sealed)).then(Vec::new)
+            }
+            Action::Resize(bytes) => (outcome == Outcome::Done).then(|| self.resize(bytes)),
+            Action::Seal => {
+                self.is_sealed = true;
+                Some(Vec::new())
+            }
             Action::NextData(_) | Action::NextHole(_) => self.may_find(act, outcome).then(Vec::new),
             _ => None,
         }

@@ -35,6 +35,8 @@ pub enum Refusal {
     NoMemory,
     /// It lies past the end of the object.
     Beyond,
+    /// The object's size is sealed.
+    Sealed,
     /// Something is mapped there.
     Occupied,
     /// Another reason, which the matrix never gives.

@@ -10,7 +10,7 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, ObjectError, PoisonError, SpaceError};
 use vellum::machine::{Machine, Use};
-use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Space};
+use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Seals, Space};
 use vellum::unstable::AllocRequest;
 use vellum::vm::{Object, ObjectPart, Vm};
 use vellum_host::mmu::buffer::Shape;
@@ -261,10 +261,17 @@ impl<C: Codec> Stage<C> {
                     Err(_) => Outcome::Refused(Refusal::Beyond),
                 }
             }
-            Action::Resize(bytes) => {
-                objects.resize(object, bytes).expect("a size that may be");
-                // Who makes a file shorter does so here, too.
-                self.vm.machine().disk.borrow_mut().truncate(PAGER, bytes);
+            Action::Resize(bytes) => match objects.resize(object, bytes) {
+                Ok(()) => {
+                    // Who makes a file shorter does so here, too.
+                    self.vm.machine().disk.borrow_mut().truncate(PAGER, bytes);
+                    Outcome::Done
+                }
+                Err(ObjectError::Sealed) => Outcome::Refused(Refusal::Sealed),
+                Err(error) => panic!("a size that may be gave {error:?}"),
+            },
+            Action::Seal => {
+                objects.seal(object, Seals { shrink: true, grow: true });
                 Outcome::Done
             }
             Action::Sync => {
@@ -433,7 +440,9 @@ impl<C: Codec> Stage<C> {
             Action::ReadObject(..) | Action::WriteObject(..) => self.act_on_object(act, value),
             Action::Resize(_) | Action::Punch(_) => self.act_on_object(act, value),
             Action::Sync | Action::Evict => self.act_on_object(act, value),
-            Action::NextData(_) | Action::NextHole(_) => self.act_on_object(act, value),
+            Action::NextData(_) | Action::NextHole(_) | Action::Seal => {
+                self.act_on_object(act, value)
+            }
             Action::Map(span, rights) => map(Placement::At, span, rights),
             Action::Replace(span, rights) => map(Placement::Replace, span, rights),
             Action::Anywhere => {

@@ -1,10 +1,12 @@
 //! The model of an object: its size, a map from index to the bytes of a page, and what its pager
 //! has, if it has one.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
 use vellum::addr::PAGE_SIZE;
+use vellum::space::Seals;
 
 use crate::small::disk::{Disk, cut};
 use crate::small::{Contents, samples};
@@ -19,6 +21,7 @@ pub struct Object {
     /// Absent pages that the library may have: an access made the page, and then there was no
     /// memory to map it.
     unsure: BTreeSet<u64>,
+    seals: Seals,
     file: Option<File>,
 }
 
@@ -35,7 +38,8 @@ struct File {
 impl Object {
     /// An object of so many bytes, all zero.
     pub fn new(bytes: u64) -> Object {
-        Object { bytes, pages: BTreeMap::new(), unsure: BTreeSet::new(), file: None }
+        let (pages, unsure) = (BTreeMap::new(), BTreeSet::new());
+        Object { bytes, pages, unsure, seals: Seals::default(), file: None }
     }
 
     /// One whose contents a pager has: those pages, in their order.
@@ -171,6 +175,9 @@ impl Object {
         if from >= self.bytes {
             return found.is_none();
         }
+        if self.is_paged() {
+            return found == Some(self.bytes);
+        }
         let at = |index: u64| Some(from.max(index * PAGE).min(self.bytes));
         let mut index = from / PAGE;
         while self.may_have(index) {
@@ -202,6 +209,26 @@ impl Object {
     pub fn doubt(&mut self, index: u64) {
         if !self.has(index) {
             self.unsure.insert(index);
+        }
+    }
+
+    /// What is forbidden of its size.
+    pub fn seals(&self) -> Seals {
+        self.seals
+    }
+
+    /// Forbids that, too.
+    pub fn seal(&mut self, Seals { shrink, grow }: Seals) {
+        self.seals.shrink |= shrink;
+        self.seals.grow |= grow;
+    }
+
+    /// Whether the size may not become that.
+    pub fn is_sealed(&self, bytes: u64) -> bool {
+        match bytes.cmp(&self.bytes) {
+            Ordering::Less => self.seals.shrink,
+            Ordering::Equal => false,
+            Ordering::Greater => self.seals.grow,
         }
     }
 

@@ -146,6 +146,7 @@ impl<'v, C: Codec> Play<'v, C> {
             Operation::Resize(slot, spot) => self.resize(slot, spot),
             Operation::Punch(slot, spot, bytes) => self.punch(slot, spot, bytes),
             Operation::Seek(slot, spot) => self.seek(slot, spot),
+            Operation::Seal(slot, seals) => self.seal(slot, seals),
             Operation::Discard(slot) => self.discard(slot),
             Operation::Sync(slot, spot, bytes) => self.sync(slot, spot, bytes),
             Operation::Evict(slot, spot, bytes) => self.evict(slot, spot, bytes),

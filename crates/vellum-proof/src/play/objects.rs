@@ -8,7 +8,7 @@ use std::ops::Range;
 use vellum::addr::PAGE_SIZE;
 use vellum::entry::Codec;
 use vellum::error::ObjectError;
-use vellum::space::{Access, ObjectUsage};
+use vellum::space::{Access, ObjectUsage, Seals};
 use vellum::{Object as Handle, ObjectPart};
 
 use super::Play;
@@ -226,6 +226,8 @@ impl<C: Codec> Play<'_, C> {
         let got = self.vm.objects().resize(&self.objects.handle(slot).0, bytes);
         if bytes > MOST {
             assert_eq!(got, Err(ObjectError::Size), "an object of {bytes:#x} bytes");
+        } else if self.objects.model(slot).is_sealed(bytes) {
+            assert_eq!(got, Err(ObjectError::Sealed), "a sealed object of {bytes:#x} bytes");
         } else {
             assert_eq!(got, Ok(()), "an object of {bytes:#x} bytes");
             // Who makes a file shorter does so here, too.
@@ -255,6 +257,13 @@ impl<C: Codec> Play<'_, C> {
             true => self.objects.model_mut(slot).write_zeros(range),
             false => self.objects.model_mut(slot).clear(range),
         }
+        self.usage_is(slot);
+    }
+
+    pub(super) fn seal(&mut self, slot: u8, seals: Seals) {
+        let Some(slot) = self.object(slot) else { return };
+        self.vm.objects().seal(&self.objects.handle(slot).0, seals);
+        self.objects.model_mut(slot).seal(seals);
         self.usage_is(slot);
     }
 
@@ -326,8 +335,9 @@ impl<C: Codec> Play<'_, C> {
 
     fn usage_is(&self, slot: usize) {
         let ((handle, name), object) = (self.objects.handle(slot), self.objects.model(slot));
-        let ObjectUsage { bytes, pages, dirty_pages } = self.vm.objects().usage(handle);
+        let ObjectUsage { bytes, pages, dirty_pages, seals } = self.vm.objects().usage(handle);
         assert_eq!(bytes, object.bytes(), "size of object {name}");
+        assert_eq!(seals, object.seals(), "seals of object {name}");
         assert!(
             object.dirty().contains(&dirty_pages),
             "object {name} has {dirty_pages} dirty pages, wanted {:?}",

@@ -31,7 +31,7 @@ impl<M: Machine> ObjectLayer<M> {
         let mut top = Token::top();
         let guard = Tries::new(self).lock(&record.trie, &mut top);
         let (bytes, pages) = (record.bytes(), guard.entries());
-        ObjectUsage { bytes, pages, dirty_pages: record.dirty() }
+        ObjectUsage { bytes, pages, dirty_pages: record.dirty(), seals: record.seals() }
     }
 
     /// An object of so many bytes.

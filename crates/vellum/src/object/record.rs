@@ -7,6 +7,7 @@ use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::object::trie::Trie;
 use crate::rmap::attachment::AttachmentList;
+use crate::space::Seals;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::touch;
 
@@ -89,6 +90,9 @@ pub(crate) struct ObjectRecord {
     dirty: AtomicU64,
     /// Not 0 while a call takes pages out. Anyone, by exchange.
     changing: AtomicU64,
+    /// Bit 0: it becomes no shorter; bit 1: no longer. Set by who has begun a change, read by
+    /// anyone.
+    seals: AtomicU64,
     /// The neighbours on the list of all objects, under its lock.
     pub(super) next: AtomicU64,
     pub(super) previous: AtomicU64,
@@ -101,8 +105,8 @@ impl ObjectRecord {
         let (changing, size) = (AtomicU64::new(0), AtomicU64::new(bytes));
         let (next, previous) = (AtomicU64::new(0), AtomicU64::new(0));
         let attachments = AttachmentList::new();
-        let dirty = AtomicU64::new(0);
-        ObjectRecord { attachments, size, pager, dirty, changing, next, previous, trie }
+        let (dirty, seals) = (AtomicU64::new(0), AtomicU64::new(0));
+        ObjectRecord { attachments, size, pager, dirty, changing, seals, next, previous, trie }
     }
 
     /// Its size in bytes.
@@ -149,5 +153,17 @@ impl ObjectRecord {
     /// Sets the size. Under the guard.
     pub fn set_bytes(&self, bytes: u64) {
         self.size.store(bytes, Ordering::Release);
+    }
+
+    /// What is forbidden of its size.
+    pub fn seals(&self) -> Seals {
+        let bits = self.seals.load(Ordering::Acquire);
+        Seals { shrink: bits & 1 != 0, grow: bits & 2 != 0 }
+    }
+
+    /// Forbids more. The caller has begun a change.
+    pub fn add_seals(&self, seals: Seals) {
+        let bits = u64::from(seals.shrink) | u64::from(seals.grow) << 1;
+        self.seals.fetch_or(bits, Ordering::Release);
     }
 }

@@ -98,6 +98,24 @@ pub struct ObjectUsage {
     pub pages: u64,
     /// Those of them that were written since its pager last had them.
     pub dirty_pages: u64,
+    /// What is forbidden of its size.
+    pub seals: Seals,
+}
+
+/// What is forbidden of an object's size, for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seals {
+    /// It becomes no shorter: what lies before its end stays accessible through mappings.
+    pub shrink: bool,
+    /// It becomes no longer.
+    pub grow: bool,
+}
+
+impl Seals {
+    /// Whether a size may not become that.
+    pub(crate) fn forbid(self, old: u64, new: u64) -> bool {
+        (self.shrink && new < old) || (self.grow && new > old)
+    }
 }
 
 /// Totals of a `validate` that found nothing wrong.

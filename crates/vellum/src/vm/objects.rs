@@ -7,7 +7,7 @@ use crate::ops::object::bytes::ObjectBytes;
 use crate::ops::object::resize::Resize;
 use crate::ops::object::sparse::Sparse;
 use crate::ops::object::sync::Sync;
-use crate::space::ObjectUsage;
+use crate::space::{ObjectUsage, Seals};
 use crate::vm::Vm;
 
 /// The objects of a `Vm`: see [`Vm::objects`].
@@ -89,7 +89,7 @@ impl<M: Machine> Objects<'_, M> {
         self.0.layers.discard(object);
     }
 
-    /// Size and pages.
+    /// Size, pages and seals.
     pub fn usage(self, object: &Object) -> ObjectUsage {
         self.0.layers.object_usage(object)
     }
@@ -128,9 +128,20 @@ impl<M: Machine> Objects<'_, M> {
     /// is added reads as zeros. The caller holds no lock.
     ///
     /// # Errors
-    /// [`ObjectError::Size`]; nothing changed.
+    /// [`ObjectError::Size`], [`ObjectError::Sealed`]; nothing changed.
     pub fn resize(self, object: &Object, bytes: u64) -> Result<(), ObjectError> {
         Resize(&self.0.layers).resize(object, bytes)
+    }
+
+    /// Forbids for good that the object becomes shorter, or longer, in addition to what is
+    /// forbidden already: memfd's `F_SEAL_SHRINK` and `F_SEAL_GROW`. A size that stays the same,
+    /// `write` and `punch` are allowed as before.
+    ///
+    /// `resize`, `punch` and `seal` of one object run one after the other. So when this returns no
+    /// change of the size is under way that it forbids, and none comes. It waits for a `resize` or
+    /// a `punch` that is under way; the caller holds no lock.
+    pub fn seal(self, object: &Object, seals: Seals) {
+        Resize(&self.0.layers).seal(object, seals);
     }
 
     /// Makes so many bytes from `offset` on zero, and frees the pages that lie among them as a
@@ -147,7 +158,7 @@ impl<M: Machine> Objects<'_, M> {
     /// `SEEK_DATA`. `None`, for which lseek has `ENXIO`: there is none before the object's end.
     ///
     /// A page counts as a whole: also one that was written zeros, or read through a mapping, has
-    /// data. No page is made. The answer was true at one moment of the call. The call takes the
+    /// data. Of an object with a pager all is data. No page is made. The answer was true at one moment of the call. The call takes the
     /// object's guard; the caller holds no lock.
     pub fn next_data(self, object: &Object, offset: u64) -> Option<u64> {
         Sparse(&self.0.layers).next_data(object, offset)
@@ -155,7 +166,7 @@ impl<M: Machine> Objects<'_, M> {
 
     /// The first byte from `offset` on that lies in no page, as lseek's `SEEK_HOLE`. The object's
     /// end counts as a hole, so this is its size, which need not be a multiple of 4096, if every
-    /// page up to there is present. `None`, for which lseek has `ENXIO`: `offset` is the end, or
+    /// page up to there is present, or a pager has them. `None`, for which lseek has `ENXIO`: `offset` is the end, or
     /// lies past it.
     ///
     /// No page is made. The answer was a hole at a moment of the call, and each page before it was

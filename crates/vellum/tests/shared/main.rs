@@ -5,5 +5,6 @@ mod mappings;
 mod oom;
 mod private;
 mod resize;
+mod seals;
 mod sparse;
 mod verbs;

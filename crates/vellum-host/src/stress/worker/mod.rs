@@ -174,7 +174,8 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Punch
             | Op::Sync
             | Op::Evict
-            | Op::Seek => {
+            | Op::Seek
+            | Op::Seal => {
                 w.play_alone(on, op);
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! Making an object longer or shorter, and holes in it.
+//! Making an object longer or shorter, holes in it, and seals of its size.
 //!
 //! A page that goes is frozen, so that nobody maps it anew, leaves every space, then the object,
 //! and is freed at last: 64 pages at a time, with nothing held in between. So nobody finds zeros in
@@ -7,7 +7,8 @@
 //!
 //! Bytes past the end read as zeros, also those that a program wrote there through a mapping: what
 //! the last page has past the end is cleared when the object becomes shorter, and again before it
-//! becomes longer. Of the calls for one object one runs at a time.
+//! becomes longer. Of the calls for one object one runs at a time: so a seal is set when no change
+//! of the size is under way, and each later one finds it.
 
 use crate::addr::{PAGE_SIZE, Pfn};
 use crate::error::ObjectError;
@@ -20,6 +21,7 @@ use crate::object::{
 };
 use crate::ops::object::bytes::ObjectBytes;
 use crate::platform::over;
+use crate::space::Seals;
 use crate::sync::Token;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -38,6 +40,9 @@ impl<M: Machine> Resize<'_, M> {
             }
             self.alone(record, || {
                 let old = record.bytes();
+                if record.seals().forbid(old, bytes) {
+                    return Err(ObjectError::Sealed);
+                }
                 if bytes < old {
                     self.set_size(record, bytes, None);
                     self.take_out(handle, (bytes.div_ceil(PAGE), INDEX_END), PageKind::Any);
@@ -47,8 +52,8 @@ impl<M: Machine> Resize<'_, M> {
                     let grow = |missing| self.set_size(record, bytes, missing);
                     while !self.with_part_cleared(handle, part, grow) {}
                 }
-            });
-            Ok(())
+                Ok(())
+            })
         })
     }
 
@@ -63,6 +68,14 @@ impl<M: Machine> Resize<'_, M> {
             }
             gone
         })
+    }
+
+    /// `Objects::seal`.
+    pub fn seal(self, object: &Object, seals: Seals) {
+        self.verb(Verb::Object, || {
+            let record = self.record_of_object(object);
+            self.alone(record, || record.add_seals(seals));
+        });
     }
 
     /// `Objects::punch`.
@@ -123,13 +136,14 @@ impl<M: Machine> Resize<'_, M> {
     }
 
     /// Runs `body` while no other such call for the object does.
-    fn alone(self, record: &ObjectRecord, body: impl FnOnce()) {
+    fn alone<R>(self, record: &ObjectRecord, body: impl FnOnce() -> R) -> R {
         while !record.begin_change(&self.machine) {
             self.machine.relax();
             self.let_others_run();
         }
-        body();
+        let done = body();
         record.end_change(&self.machine);
+        done
     }
 
     /// Sets the size, unless a page has come that was `missing`, in which a program may have

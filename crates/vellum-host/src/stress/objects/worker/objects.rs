@@ -158,7 +158,7 @@ impl<C: Codec> Worker<'_, C> {
 
     /// An object of this thread alone, mapped beside the windows.
     pub(super) fn play_alone(&mut self, place: &Place) {
-        const OPS: [Op; 7] = [
+        const OPS: [Op; 8] = [
             Op::MapObject,
             Op::MapPrivate,
             Op::ReadObject,
@@ -166,6 +166,7 @@ impl<C: Codec> Worker<'_, C> {
             Op::Resize,
             Op::Punch,
             Op::Seek,
+            Op::Seal,
         ];
         let op = OPS[self.rng.below(OPS.len() as u64) as usize];
         let shared = self.shared;

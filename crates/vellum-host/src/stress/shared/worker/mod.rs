@@ -95,7 +95,8 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Punch
             | Op::Sync
             | Op::Evict
-            | Op::Seek => {
+            | Op::Seek
+            | Op::Seal => {
                 self.play_alone(op);
             }
             Op::Shrink => {
