@@ -24,7 +24,7 @@ over!(UnmapPage, Faults);
 
 impl<M: Machine> UnmapPage<'_, M> {
     /// Unmaps a resident base page in a lowest node that keeps other entries, and every interval it
-    /// has. `false` if it is none, and nothing was done.
+    /// has, of a space that maps no objects. `false` if it is none, and nothing was done.
     #[inline]
     pub(super) fn take_out_page(
         self,
@@ -38,6 +38,8 @@ impl<M: Machine> UnmapPage<'_, M> {
         if level != Level::ONE
             || state.count() <= 1
             || state.listed() != 0 && self.intervals(node).begins(slot)
+            // A copy may be the last page by which an interval keeps an object: the passes look.
+            || space.maps_objects()
         {
             return false;
         }

@@ -213,3 +213,22 @@ fn every_allocation_of_a_view_fails_as_a_whole() {
     fx.vm.objects().discard(object);
     fx.end([space]);
 }
+
+on_both!(last_copy, an_object_goes_with_the_last_copy_of_its_view);
+
+fn last_copy<C: Arch>() {
+    let fx = fixture_of::<C>(1, 2048, Config::default());
+    let object = fx.object(2 * KIB4);
+    let space = fx.vm.create().expect("memory");
+    fx.map_private(&space, AT, 2 * KIB4, &object);
+    // The table keeps an entry, and the interval begins before the page that goes last.
+    fx.map(&space, page_at(9), KIB4, RW);
+    assert_eq!(fx.vm.unmap(&space, AT, KIB4), Ok(()));
+    assert_eq!(fx.vm.objects().write(&object, 0, &[1]).1, Ok(()));
+    fx.poke(&space, page_at(1), 7).unwrap();
+    fx.vm.objects().discard(object);
+    assert_eq!(fx.count(Counter::ShmemPages), 1);
+    assert_eq!(fx.vm.unmap(&space, page_at(1), KIB4), Ok(()));
+    assert_eq!(fx.count(Counter::ShmemPages), 0);
+    fx.end([space]);
+}
