@@ -158,16 +158,16 @@ impl<M: Machine> Objects<'_, M> {
     /// `SEEK_DATA`. `None`, for which lseek has `ENXIO`: there is none before the object's end.
     ///
     /// A page counts as a whole: also one that was written zeros, or read through a mapping, has
-    /// data. Of an object with a pager all is data. No page is made. The answer was true at one moment of the call. The call takes the
-    /// object's guard; the caller holds no lock.
+    /// data. Of an object with a pager all is data. No page is made. The answer was true at one
+    /// moment of the call. The call takes the object's guard; the caller holds no lock.
     pub fn next_data(self, object: &Object, offset: u64) -> Option<u64> {
         Sparse(&self.0.layers).next_data(object, offset)
     }
 
     /// The first byte from `offset` on that lies in no page, as lseek's `SEEK_HOLE`. The object's
     /// end counts as a hole, so this is its size, which need not be a multiple of 4096, if every
-    /// page up to there is present, or a pager has them. `None`, for which lseek has `ENXIO`: `offset` is the end, or
-    /// lies past it.
+    /// page up to there is present, or a pager has them. `None`, for which lseek has `ENXIO`:
+    /// `offset` is the end, or lies past it.
     ///
     /// No page is made. The answer was a hole at a moment of the call, and each page before it was
     /// present at one, not all of them at the same one: the call takes the object's guard, and
