@@ -69,6 +69,8 @@ pub(crate) enum Step {
     Behind,
     /// Somebody has the page of an object frozen, perhaps a task of this CPU: as `Wait`.
     Frozen,
+    /// The page has to be read from a pager, with nothing held.
+    Fetch,
     /// A pager fills the page, whose frame is kept for who waits: wait, then look again.
     Reading(Pfn),
     /// No huge block was to be had: look again, for a base page.

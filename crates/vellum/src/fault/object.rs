@@ -76,25 +76,29 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 ObjectFrame(self.0).keep(pfn);
                 Ok(Step::Reading(pfn))
             }
-            Present::Absent if paged => self.fetch(seen, ask, epoch, (object, index)),
+            Present::Absent if paged => Ok(Step::Fetch),
             // A copy of zeros, which is all that the object has there.
             Present::Absent if copies => Reserved(self.0).populate_below(seen, (ask, false), epoch),
             Present::Absent => self.make_and_map(seen, ask, epoch, (object, index)),
         }
     }
 
-    /// Has the pager fill the page.
+    /// Has the pager fill the page at an address. The caller holds no lock and is in no epoch.
     #[cold]
-    fn fetch(
-        self,
-        seen: &Seen<'_>,
-        ask: FaultRequest,
-        epoch: EpochGuard<'_, M>,
-        (object, index): (SlabRef, u64),
-    ) -> Result<Step, FaultError> {
-        let want = self.want(seen);
-        self.object(object).attachments.keep();
-        drop(epoch);
+    pub fn fetch(self, space: &SpaceRecord, ask: FaultRequest) -> Result<Step, FaultError> {
+        let (object, index, want) = {
+            let _epoch = self.epochs.enter(&self.machine);
+            let Some(seen) = self.0.seen(space, ask.va) else { return Ok(Step::Again) };
+            let Some((object, index)) = self.object_at(seen.region, ask.va) else {
+                return Ok(Step::Again);
+            };
+            let record = self.object(object);
+            if record.pager().is_none() {
+                return Ok(Step::Again);
+            }
+            record.attachments.keep();
+            (object, index, self.want(&seen))
+        };
         let fetched = ObjectIo(self.0).fetch_page(object, index, &want, &mut Token::top());
         self.let_go_of(object);
         match fetched? {
@@ -102,8 +106,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 self.count(Counter::MajorFaults, i64::from(ask.origin == FaultOrigin::Program));
                 Ok(Step::Reading(pfn))
             }
-            Fetch::There => Ok(Step::Again),
-            Fetch::Beyond => Err(FaultError::Beyond),
+            // It is there, or lies past the end.
+            Fetch::There | Fetch::Beyond => Ok(Step::Again),
         }
     }
 

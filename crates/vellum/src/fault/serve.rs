@@ -92,6 +92,10 @@ impl<M: Machine> Serve<'_, M> {
                     self.machine.relax();
                     self.let_others_run();
                 }
+                Ok(Step::Fetch) => {
+                    tried = ObjectFault(self.0).fetch(space, ask);
+                    continue;
+                }
                 Ok(Step::Reading(pfn)) => {
                     ObjectIo(self.0).wait_for_pager(pfn).map_err(|_| FaultError::Io)?;
                 }

@@ -44,7 +44,7 @@ pub(crate) use crate::space::SlabRef;
 #[cfg(test)]
 pub(crate) use raw::RawState;
 pub(crate) use record::data::{
-    Data, Owner, PageIo, REFERENCE, SPLIT, SPLIT_SHIFT, USES, has_failed, io_of,
+    Data, Owner, PageIo, REFERENCE, SPLIT, SPLIT_SHIFT, USES, has_failed, io_of, is_taken,
 };
 pub(crate) use slab::Slab;
 #[cfg(test)]

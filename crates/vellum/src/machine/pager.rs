@@ -4,7 +4,10 @@
 //! host, a disk. The library knows it by a number. It asks the machine to read or to write a run of
 //! pages, and the machine answers: at once, or later and from any CPU.
 
+use core::ptr::NonNull;
+
 use crate::addr::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use crate::sync::atomic::AtomicU64;
 
 /// Pages of a run, at most. Basis: outside; what Linux reads ahead by default
 /// (`VM_READAHEAD_PAGES`, 128 KiB).
@@ -29,7 +32,12 @@ pub struct PageRun {
     pub(crate) len: usize,
     pub(crate) frames: [Pfn; RUN_PAGES],
     pub(crate) bytes: u64,
+    /// Where who wrote waits for how it ended.
+    pub(crate) outcome: Option<NonNull<AtomicU64>>,
 }
+
+// SAFETY: the outcome is an atomic of who waits for the run's end, and lives until then.
+unsafe impl Send for PageRun {}
 
 impl PageRun {
     /// The pager's number, as the object was made with.

@@ -15,20 +15,28 @@
 //!
 //! Who waits for a pager keeps the frame by a reference, so that its record can say how it ended.
 
+use core::ptr::NonNull;
+
 use crate::addr::{Order, PAGE_SIZE, Pfn};
 use crate::error::NoMemory;
-use crate::frame::{AllocRequest, Data, PageIo, SlabRef, has_failed, io_of};
+use crate::frame::{AllocRequest, Data, PageIo, SlabRef, has_failed, io_of, is_taken};
 use crate::machine::{Act, Machine, PageAnswer, PageRun, RUN_PAGES, Use};
 use crate::object::manage::owner_of;
 use crate::object::{InsertError, ObjectLayer, ObjectPage, PageMark, Tries};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Above, Object, Token};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// What is cleared with, a piece at a time.
 static ZEROS: [u8; 256] = [0; 256];
+
+/// How a run that is written ends.
+const UNDER_WAY: u64 = 0;
+const WRITTEN: u64 = 1;
+const FAILED: u64 = 2;
 
 /// How the attempt to fetch a page began.
 pub(crate) enum Fetch {
@@ -81,7 +89,7 @@ impl<M: Machine> ObjectIo<'_, M> {
                 Ok(()) => pfn,
                 Err(error) => {
                     data.set_uses(1);
-                    data.end_io(PageIo::Read, false);
+                    data.end_read(false);
                     self.untake(pfn, Order::BASE);
                     return match error {
                         InsertError::Index => Ok(Fetch::Beyond),
@@ -116,6 +124,7 @@ impl<M: Machine> ObjectIo<'_, M> {
             len: pages.len(),
             frames,
             bytes: left.min(pages.len() as u64 * PAGE),
+            outcome: None,
         }
     }
 
@@ -145,8 +154,7 @@ impl<M: Machine> ObjectIo<'_, M> {
         for (n, &pfn) in run.frames().iter().enumerate() {
             let filled = bytes.saturating_sub(n as u64 * PAGE).min(PAGE);
             self.clear_bytes(pfn, filled as usize, PAGE_SIZE);
-            Data::of(self.frames.record(pfn)).end_io(PageIo::Read, false);
-            self.machine.wake(pfn.0);
+            ObjectFrame(self.0).end_read(pfn, false);
         }
         self.count(Counter::PageIn, (bytes.div_ceil(1024)) as i64);
     }
@@ -165,8 +173,7 @@ impl<M: Machine> ObjectIo<'_, M> {
             }
         }
         for &pfn in run.frames() {
-            Data::of(self.frames.record(pfn)).end_io(PageIo::Read, true);
-            self.machine.wake(pfn.0);
+            ObjectFrame(self.0).end_read(pfn, true);
         }
         // Who found them before is at his end, or has a reference.
         self.epochs.synchronize(&self.machine, &mut Token::top());
@@ -184,11 +191,11 @@ impl<M: Machine> ObjectIo<'_, M> {
         }
     }
 
-    /// Waits until the pager has filled a page, or written it, whose frame the caller keeps; gives
-    /// the frame back. The caller holds no lock and is in no epoch.
+    /// Waits until the pager has filled a page whose frame the caller keeps; gives the frame back.
+    /// The caller holds no lock and is in no epoch.
     pub fn wait_for_pager(self, pfn: Pfn) -> Result<(), PagerFailed> {
         let record = self.frames.record(pfn);
-        self.sleep_while(pfn, &|| io_of(record).is_some());
+        self.sleep_while(pfn, &|| io_of(record) == Some(PageIo::Read));
         let failed = has_failed(record);
         ObjectFrame(self.0).let_go(pfn);
         if failed { Err(PagerFailed) } else { Ok(()) }
@@ -198,8 +205,7 @@ impl<M: Machine> ObjectIo<'_, M> {
     /// gives the frame back. As [`wait_for_pager`](ObjectIo::wait_for_pager).
     pub fn wait_for_page(self, pfn: Pfn) {
         let record = self.frames.record(pfn);
-        // It may be out of use by now.
-        self.sleep_while(pfn, &|| record.use_() == Use::Data && Data::of(record).is_taken());
+        self.sleep_while(pfn, &|| is_taken(record));
         ObjectFrame(self.0).let_go(pfn);
     }
 
@@ -249,7 +255,7 @@ impl<M: Machine> ObjectIo<'_, M> {
                 if data.is_taken() || !entry.is_marked(PageMark::Dirty) {
                     break;
                 }
-                data.freeze();
+                ObjectFrame(self.0).freeze(entry.pfn());
                 out[count] = (entry.pfn(), index);
                 count += 1;
             }
@@ -266,16 +272,20 @@ impl<M: Machine> ObjectIo<'_, M> {
     pub fn write_pages(self, object: SlabRef, pages: &[ObjectPage]) -> Result<(), PagerFailed> {
         let Some(&(first, _)) = pages.first() else { return Ok(()) };
         self.change_marks(object, pages, PageMark::Dirty, Some(PageMark::Writeback));
-        let run = self.run_of(object, pages, true);
-        ObjectFrame(self.0).keep(first);
+        // Of this run alone: others may write the pages before the caller looks.
+        let outcome = AtomicU64::new(UNDER_WAY);
+        let mut run = self.run_of(object, pages, true);
+        run.outcome = Some(NonNull::from(&outcome));
         for &(pfn, _) in pages {
-            Data::of(self.frames.record(pfn)).begin_io(PageIo::Write);
+            ObjectFrame(self.0).begin_io(pfn, PageIo::Write);
             self.thaw(pfn);
         }
         if let Some(answer) = self.machine.page_out(run) {
             self.answer(answer);
         }
-        self.wait_for_pager(first)
+        // Nobody has the outcome in hand any more when it says how the run ended.
+        self.sleep_while(first, &|| outcome.load(Ordering::Acquire) == UNDER_WAY);
+        if outcome.load(Ordering::Relaxed) == FAILED { Err(PagerFailed) } else { Ok(()) }
     }
 
     fn end_write(self, object: SlabRef, run: &PageRun, failed: bool) {
@@ -286,12 +296,19 @@ impl<M: Machine> ObjectIo<'_, M> {
         let again = failed.then_some(PageMark::Dirty);
         self.change_marks(object, &pages[..run.len], PageMark::Writeback, again);
         for &pfn in run.frames() {
-            Data::of(self.frames.record(pfn)).end_io(PageIo::Write, failed);
-            self.machine.wake(pfn.0);
+            ObjectFrame(self.0).end_write(pfn);
         }
         match failed {
             true => self.count(Counter::WritebackErrors, 1),
             false => self.count(Counter::PageOut, run.bytes.div_ceil(1024) as i64),
+        }
+        if let Some(outcome) = run.outcome {
+            // SAFETY: who wrote keeps it until it says how the run ended, which is here.
+            unsafe { outcome.as_ref() }
+                .store(if failed { FAILED } else { WRITTEN }, Ordering::Release);
+        }
+        if let Some(first) = run.frames().first() {
+            self.machine.wake(first.0);
         }
     }
 

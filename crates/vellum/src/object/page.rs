@@ -126,7 +126,7 @@ impl<M: Machine> ObjectLayer<M> {
                 let pfn = guard.cursor().lookup(index)?.pfn();
                 let data = Data::of(self.frames.record(pfn));
                 if !data.is_taken() {
-                    data.freeze();
+                    ObjectFrame(self).freeze(pfn);
                     drop(guard);
                     // Who found it before is at his end.
                     self.epochs.synchronize(&self.machine, &mut Token::top());
@@ -148,8 +148,7 @@ impl<M: Machine> ObjectLayer<M> {
 
     /// Others may use the page again.
     pub fn thaw(&self, pfn: Pfn) {
-        Data::of(self.frames.record(pfn)).thaw();
-        self.machine.wake(pfn.0);
+        ObjectFrame(self).thaw(pfn);
     }
 
     /// Puts another frame in place of a frozen one, of which no fault looks at the record any more
@@ -197,7 +196,7 @@ impl<M: Machine> ObjectLayer<M> {
                     break;
                 }
                 if !passes {
-                    data.freeze();
+                    ObjectFrame(self).freeze(entry.pfn());
                     out[count] = (entry.pfn(), index);
                     count += 1;
                 }

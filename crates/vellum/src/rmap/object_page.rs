@@ -1,7 +1,7 @@
 //! Who keeps the frame of an object's page: the object, and those who wait for its pager.
 
 use crate::addr::{Order, Pfn};
-use crate::frame::{REFERENCE, USES};
+use crate::frame::{Data, PageIo, REFERENCE, USES};
 use crate::machine::Machine;
 use crate::platform::over;
 use crate::rmap::Rmap;
@@ -30,6 +30,40 @@ impl<M: Machine> ObjectFrame<'_, M> {
     pub fn free(self, pfn: Pfn) {
         debug_assert!(self.is_unmapped(pfn), "a page of an object goes while it is mapped");
         self.drop_use(pfn, 1);
+    }
+
+    /// Freezes the page. Under the object's guard.
+    pub fn freeze(self, pfn: Pfn) {
+        self.changed(pfn).freeze();
+    }
+
+    /// Others may use the page again, and look whether they may.
+    pub fn thaw(self, pfn: Pfn) {
+        self.changed(pfn).thaw();
+        self.machine.wake(pfn.0);
+    }
+
+    /// As [`Data::begin_io`].
+    pub fn begin_io(self, pfn: Pfn, io: PageIo) {
+        self.changed(pfn).begin_io(io);
+    }
+
+    /// As [`Data::end_read`], and wakes who waits.
+    pub fn end_read(self, pfn: Pfn, failed: bool) {
+        self.changed(pfn).end_read(failed);
+        self.machine.wake(pfn.0);
+    }
+
+    /// As [`Data::end_write`], and wakes who waits.
+    pub fn end_write(self, pfn: Pfn) {
+        self.changed(pfn).end_write();
+        self.machine.wake(pfn.0);
+    }
+
+    fn changed(&self, pfn: Pfn) -> Data<'_> {
+        let record = self.frames.record(pfn);
+        touch(&self.machine, record, true);
+        Data::of(record)
     }
 
     fn drop_use(self, pfn: Pfn, one: u64) {

@@ -2,6 +2,7 @@
 
 mod late;
 mod oom;
+mod outcomes;
 mod reads;
 mod threads;
 mod verbs;

@@ -186,7 +186,7 @@ impl<'a> Data<'a> {
     /// Whether it may not be frozen now: somebody has it frozen, or a pager is at it.
     #[inline]
     pub fn is_taken(self) -> bool {
-        self.0.flags() & (FROZEN | READING | WRITING) != 0
+        is_taken(self.0)
     }
 
     /// Freezes it. Under the object's guard.
@@ -212,14 +212,19 @@ impl<'a> Data<'a> {
         self.0.set_flags(io.flag());
     }
 
-    /// A pager has ended; says to who waits whether it failed. A page that was filled is thawed.
-    pub fn end_io(self, io: PageIo, failed: bool) {
-        match (io, failed) {
-            (_, true) => self.0.set_flags(FAILED),
-            (PageIo::Read, _) => return self.0.clear_flags(READING | FROZEN),
-            (PageIo::Write, _) => self.0.clear_flags(FAILED),
+    /// A pager has filled the page, and it is thawed; or it has failed, and says so to who waits.
+    pub fn end_read(self, failed: bool) {
+        if failed {
+            self.0.set_flags(FAILED);
+            self.0.clear_flags(READING);
+        } else {
+            self.0.clear_flags(READING | FROZEN);
         }
-        self.0.clear_flags(io.flag());
+    }
+
+    /// A pager has written the page, or has failed at that.
+    pub fn end_write(self) {
+        self.0.clear_flags(WRITING);
     }
 
     /// The lock under which the frame keeps its owner and its place.
@@ -250,7 +255,12 @@ pub(crate) fn io_of(record: &Record) -> Option<PageIo> {
     }
 }
 
-/// Whether a pager failed at it, last.
+/// Whether somebody has such a page frozen, or a pager is at it. A page out of use is not.
+pub(crate) fn is_taken(record: &Record) -> bool {
+    record.flags() & (FROZEN | READING | WRITING) != 0
+}
+
+/// Whether a pager could not fill it.
 pub(crate) fn has_failed(record: &Record) -> bool {
     record.flags() & FAILED != 0
 }

@@ -3,7 +3,7 @@
 //! Page by page, each inside one epoch: who takes a page out, or freezes it, waits for that. Bytes
 //! that a program stores through a mapping meanwhile may come before or after.
 
-use crate::addr::{Order, PAGE_SIZE, Va};
+use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::config::NumaPolicy;
 use crate::error::ObjectError;
 use crate::fault::Faults;
@@ -11,6 +11,7 @@ use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
 use crate::object::{Fetch, Object, ObjectIo, ObjectRecord, Present};
 use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
 use crate::sync::Token;
 
 pub(crate) struct ObjectBytes<'v, M: Machine>(pub &'v Faults<M>);
@@ -24,6 +25,8 @@ enum Chunk {
     Absent,
     /// Nothing: the page is frozen.
     Frozen,
+    /// Nothing: a pager fills the page, whose frame is kept.
+    Reading(Pfn),
     /// Nothing: the page is not marked as written.
     Clean,
     /// Nothing: the chunk ends past the end.
@@ -56,6 +59,11 @@ impl<M: Machine> ObjectBytes<'_, M> {
                         }
                     }
                     Chunk::Frozen => self.wait_for_thaw(),
+                    Chunk::Reading(pfn) => {
+                        if ObjectIo(self.0).wait_for_pager(pfn).is_err() {
+                            return (done, Err(ObjectError::Io));
+                        }
+                    }
                     Chunk::Beyond | Chunk::Clean => {}
                 }
             }
@@ -83,7 +91,11 @@ impl<M: Machine> ObjectBytes<'_, M> {
                 bytes.fill(0);
                 Chunk::Done
             }
-            Present::Frozen | Present::Reading(_) => Chunk::Frozen,
+            Present::Frozen => Chunk::Frozen,
+            Present::Reading(pfn) => {
+                ObjectFrame(self.0).keep(pfn);
+                Chunk::Reading(pfn)
+            }
         }
     }
 
@@ -114,6 +126,11 @@ impl<M: Machine> ObjectBytes<'_, M> {
                         }
                     }
                     Chunk::Frozen => self.wait_for_thaw(),
+                    Chunk::Reading(pfn) => {
+                        if ObjectIo(self.0).wait_for_pager(pfn).is_err() {
+                            return (done, Err(ObjectError::Io));
+                        }
+                    }
                     Chunk::Clean => {
                         ObjectIo(self.0).mark_dirty(object.handle, at / PAGE_SIZE as u64)
                     }
@@ -139,7 +156,11 @@ impl<M: Machine> ObjectBytes<'_, M> {
                 Chunk::Done
             }
             Present::Absent => Chunk::Absent,
-            Present::Frozen | Present::Reading(_) => Chunk::Frozen,
+            Present::Frozen => Chunk::Frozen,
+            Present::Reading(pfn) => {
+                ObjectFrame(self.0).keep(pfn);
+                Chunk::Reading(pfn)
+            }
         }
     }
 

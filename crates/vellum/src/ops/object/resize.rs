@@ -63,7 +63,7 @@ impl<M: Machine> Resize<'_, M> {
             let (record, handle) = (self.record_of_object(object), object.handle);
             let (first, end) = (offset / PAGE, offset.saturating_add(bytes).div_ceil(PAGE));
             let mut gone = 0;
-            if record.pager().is_some() {
+            if record.pager().is_some() && bytes != 0 {
                 self.alone(record, || gone = self.take_out(handle, (first, end), PageKind::Clean));
             }
             gone

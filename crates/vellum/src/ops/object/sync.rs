@@ -23,7 +23,7 @@ impl<M: Machine> Sync<'_, M> {
     pub fn sync(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         self.verb(Verb::Object, || {
             let record = self.record_of_object(object);
-            if record.pager().is_none() {
+            if record.pager().is_none() || bytes == 0 {
                 return Ok(());
             }
             let page = PAGE_SIZE as u64;
