@@ -70,7 +70,10 @@ impl<M: Machine> Unmap<'_, M> {
                 let record = self.record_of(space);
                 let mut top = Token::top();
                 let mut layout = record.mmap_lock().lock(&self.machine, &mut top, space.id());
+                // A copy may be the last page by which an interval keeps an object: the passes
+                // look.
                 if range.pages() == 1
+                    && !record.maps_objects()
                     && UnmapPage(self.0).take_out_page(record, start, layout.token())
                 {
                     return Ok(());

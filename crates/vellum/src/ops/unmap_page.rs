@@ -38,8 +38,6 @@ impl<M: Machine> UnmapPage<'_, M> {
         if level != Level::ONE
             || state.count() <= 1
             || state.listed() != 0 && self.intervals(node).begins(slot)
-            // A copy may be the last page by which an interval keeps an object: the passes look.
-            || space.maps_objects()
         {
             return false;
         }
