@@ -3,6 +3,7 @@
 //! `resize` to less sets the size in one instant, for all calls and all faults. Until it returns, a
 //! page past the new end that some space still maps may be used through that mapping, or not.
 //! `punch` and the clearing of a last page's rest take effect page by page, in one instant each.
+//! What programs store past the end is in no pager: a page that is read anew has zeros there.
 
 use super::acts::Action;
 use super::spec::{Effect, Outcome, Refusal, WORDS};
@@ -142,15 +143,16 @@ impl ObjectModel {
         }
     }
 
+    /// Forgets what was stored past the end, as a page does that comes from the pager anew.
+    pub(super) fn forget_rest(&mut self) {
+        if let Some((page, word)) = rest(self.bytes) {
+            self.clear(page, word);
+        }
+    }
+
     fn resize(&mut self, bytes: u64) -> Vec<Effect> {
         let old = std::mem::replace(&mut self.bytes, bytes);
         let kept = bytes.div_ceil(PAGE) as usize;
-        // The first word past an end, in its page.
-        let rest = |end: u64| {
-            let page = (end / PAGE) as usize;
-            let word = SAMPLES[..WORDS].iter().position(|&at| at as u64 >= end % PAGE);
-            word.filter(|_| !end.is_multiple_of(PAGE)).map(|word| (page, word))
-        };
         if bytes >= old {
             if let Some((page, word)) = rest(old) {
                 self.clear(page, word);
@@ -172,4 +174,11 @@ impl ObjectModel {
         effects.extend(rest(bytes).map(|(page, word)| Effect::Clear(page, word)));
         effects
     }
+}
+
+/// The first word past an end, and its page, where that page has words before the end.
+fn rest(end: u64) -> Option<(usize, usize)> {
+    let page = (end / PAGE) as usize;
+    let word = SAMPLES[..WORDS].iter().position(|&at| at as u64 >= end % PAGE);
+    word.filter(|_| !end.is_multiple_of(PAGE)).map(|word| (page, word))
 }

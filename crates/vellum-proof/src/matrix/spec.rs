@@ -244,8 +244,8 @@ impl Spec<'_> {
                     self.explain(model, phases, seen)
                 }),
                 _ => {
-                    let copies = self.copies(&model, event);
-                    if copies.into_iter().any(|copy| self.explain(copy, phases.clone(), seen)) {
+                    let before = self.before(&model, event);
+                    if before.into_iter().any(|model| self.explain(model, phases.clone(), seen)) {
                         return true;
                     }
                     let under_way = |m: usize| {
@@ -276,10 +276,16 @@ impl Spec<'_> {
         })
     }
 
-    /// The model once an access that is under way has made a copy where it writes, which it does
-    /// before it writes: one for each page that it may copy next.
-    fn copies(&self, model: &Model, event: &Event) -> Vec<Model> {
+    /// The model once a call that is under way has done what it may do, once or oftener, before
+    /// its own step: an access makes a copy where it writes, one model for each page that it may
+    /// copy next; `evict` lets a last page go, and what was stored past the end.
+    fn before(&self, model: &Model, event: &Event) -> Vec<Model> {
         let Step { act, side } = event.step;
+        if act == Action::Evict {
+            let mut evicted = model.clone();
+            evicted.object.forget_rest();
+            return if evicted == *model { Vec::new() } else { vec![evicted] };
+        }
         let extents: Vec<usize> = match act {
             Action::Store(place, _) | Action::CopyIn(place, _) | Action::Force(place, _) => {
                 vec![self.places.extent(place)]
@@ -298,9 +304,12 @@ impl Spec<'_> {
         extents.into_iter().filter_map(copy).collect()
     }
 
-    /// What was seen in the end.
+    /// What was seen in the end. Every page is clean when `evict` is called there, so all go.
     fn holds_after(&self, mut model: Model) -> bool {
         self.after.iter().all(|event| {
+            if event.step.act == Action::Evict {
+                model.object.forget_rest();
+            }
             self.step(&mut model, event, false).is_some_and(|effects| effects.is_empty())
         })
     }
