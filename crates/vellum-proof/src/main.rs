@@ -65,9 +65,10 @@ enum Part {
         /// Schedules of a scenario at most.
         #[arg(long, default_value_t = 1000)]
         limit: u64,
-        /// Stops of all schedules of a scenario at most.
-        #[arg(long, default_value_t = 200_000)]
-        stops: u64,
+        /// Stops of all schedules of a scenario at most: 200,000 if it is not said, and 60,000 for
+        /// the scenarios that `./test` runs.
+        #[arg(long)]
+        stops: Option<u64>,
         /// One in so many of all scenarios, spread over everything; 1 for all. Without it, those
         /// that `./test` runs.
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -160,6 +161,8 @@ fn main() -> ExitCode {
         } => {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let threads = if threads == 0 { cores } else { threads };
+            let usual = scenario.is_empty() && of.is_none();
+            let stops = stops.unwrap_or(if usual { 60_000 } else { 200_000 });
             let care = MatrixCare {
                 depth: Depth { most, limit: (limit, stops) },
                 threads,

@@ -101,6 +101,7 @@ impl Setting {
             alloc_zero: pick(3) == 2,
             preempt: [Preemption::Voluntary, Preemption::None, Preemption::Full, Preemption::Lazy]
                 [pick(4) as usize],
+            alloc_cursor: pick(4) != 0,
             ..config
         };
         Setting { arm, plan, config, scarce }
@@ -133,9 +134,8 @@ mod tests {
                 .iter()
                 .all(|form| all.iter().any(|s| s.config.zero_huge == *form))
         );
-        assert!(
-            both(|s| s.config.alloc_zero) && both(|s| s.config.clear_batch == ClearBatch::Pages(3))
-        );
+        assert!(both(|s| s.config.alloc_zero) && both(|s| s.config.alloc_cursor));
+        assert!(both(|s| s.config.clear_batch == ClearBatch::Pages(3)));
         assert!(
             both(|s| s.config.numa == NumaPolicy::Interleave)
                 && both(|s| s.plan.tlb == Shape::TINY)

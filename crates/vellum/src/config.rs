@@ -148,6 +148,8 @@ pub struct Config {
     pub clear_stores: ClearStores,
     /// `alloc.zero`: data frames are cleared as they leave the allocator, whatever they are for.
     pub alloc_zero: bool,
+    /// `alloc.cursor`: what a fault has looked up is not looked up again before it installs.
+    pub alloc_cursor: bool,
     /// `zero.page`: reads of untouched memory map one shared page of zeros.
     pub zero_page: bool,
     /// `zero.colours`: frames of shared zeros, so that they spread over the sets of a cache.
@@ -173,6 +175,7 @@ impl Default for Config {
             clear_order: ClearOrder::default(),
             clear_stores: ClearStores::default(),
             alloc_zero: false,
+            alloc_cursor: true,
             zero_page: true,
             zero_colours: Colours::default(),
             zero_huge: ZeroHuge::default(),
@@ -304,6 +307,14 @@ pub const SWITCHES: &[Switch] = &[
         trades: "data frames hold no old bytes from the moment they are given out, for clearing \
                  twice what is copied into or aliases",
         set: |c, s, v| s.choose(v, &mut c.alloc_zero, [true, false]),
+    },
+    Switch {
+        name: "alloc.cursor",
+        values: "on|off",
+        default: "on",
+        trades: "a fault installs where its lookup ended, in an object's trie and in the page \
+                 table; off looks up again",
+        set: |c, s, v| s.choose(v, &mut c.alloc_cursor, [true, false]),
     },
     Switch {
         name: "zero.page",

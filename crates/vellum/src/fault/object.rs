@@ -12,8 +12,9 @@
 //! repeated. Rejected: looking again under the node's lock whether the page still is the object's
 //! (every fault pays for it).
 //!
-//! Where no page is present the epoch is left and a page of zeros is made and put into the object.
-//! The tables that it takes are allocated before.
+//! Where no page is present one of zeros is made and put into the object, inside the same epoch,
+//! by a cursor that goes on where the lookup ended (`alloc.cursor`). Where that has to wait for
+//! memory or for the guard, the epoch is left, and everything is looked up anew.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Busy, Codec, Entry, Flags};
@@ -46,6 +47,42 @@ pub(crate) struct ObjectFault<'v, M: Machine>(pub &'v Faults<M>);
 over!(ObjectFault, Faults);
 
 impl<'v, M: Machine> ObjectFault<'v, M> {
+    /// Serves a fault on a base page that is reserved: the commonest kinds in line, and the others
+    /// by [`serve`](Self::serve), which is right for these, too.
+    #[inline(always)]
+    pub fn serve_base(
+        self,
+        seen: &Seen<'_>,
+        ask: FaultRequest,
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let reads = ask.access != Access::Write && ask.origin != FaultOrigin::Owner;
+        let is_plain = !seen.attrs.is_private_view() && !seen.attrs.is_tracked_view();
+        if (reads || is_plain)
+            && let Some((object, index)) = self.object_at(seen.region, seen.va)
+        {
+            let record = self.object(object);
+            match self.present_in(record, index, &epoch) {
+                Present::Page { pfn, dirty } if index < record.pages() => {
+                    return self.map_here(
+                        seen,
+                        (pfn, entry_flags(seen, ask.access, dirty)),
+                        &epoch,
+                    );
+                }
+                Present::Absent(place) if record.pager().is_none() => {
+                    let zeros = (&self.want(seen), ask.va);
+                    if let Some(pfn) = self.make_page_near((object, index), place, zeros, &epoch) {
+                        let flags = entry_flags(seen, ask.access, false);
+                        return self.map_here(seen, (pfn, flags), &epoch);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.serve(seen, ask, epoch)
+    }
+
     /// Serves a fault on a reserved entry of a region that maps an object.
     #[inline(never)]
     pub fn serve(
@@ -65,7 +102,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let copies = writes && seen.attrs.is_private_view();
         let is_noted = !writes || !seen.attrs.is_tracked_view();
         let paged = self.object(object).pager().is_some();
-        match self.present(object, index) {
+        match self.present(object, index, &epoch) {
             Present::Page { pfn, .. } if copies => self.copy_page(seen, pfn),
             Present::Page { pfn, dirty } if dirty || is_noted => {
                 self.map_page(seen, pfn, entry_flags(seen, ask.access, dirty), &epoch)
@@ -76,10 +113,12 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 ObjectFrame(self.0).keep(pfn);
                 Ok(Step::Reading(pfn))
             }
-            Present::Absent if paged => Ok(Step::Fetch),
+            Present::Absent(_) if paged => Ok(Step::Fetch),
             // A copy of zeros, which is all that the object has there.
-            Present::Absent if copies => Reserved(self.0).populate_below(seen, (ask, false), epoch),
-            Present::Absent => self.make_and_map(seen, ask, epoch, (object, index)),
+            Present::Absent(_) if copies => {
+                Reserved(self.0).populate_below(seen, (ask, false), epoch)
+            }
+            Present::Absent(_) => self.make_and_map(seen, ask, epoch, (object, index)),
         }
     }
 
@@ -132,7 +171,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let Some((object, index)) = self.object_at(seen.region, seen.va) else {
             return Ok(Step::Again);
         };
-        match self.present(object, index) {
+        match self.present(object, index, &epoch) {
             Present::Page { pfn: there, dirty: true } if there == pfn => {}
             Present::Page { pfn: there, .. } if there == pfn => {
                 return Ok(self.note_write((object, index), epoch));
@@ -208,8 +247,9 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         Step::Done(Fault::Copied(Level::ONE))
     }
 
-    /// The same where the object has no page. Tables that are missing are taken first, so that a
-    /// fault which finds no memory for them leaves no page in the object.
+    /// A page where the object has none, if it is not to be had inside the epoch: tables are
+    /// missing, memory is short, or somebody has the guard. Tables are taken first, so that a fault
+    /// which finds no memory for them leaves no page in the object.
     fn make_and_map(
         self,
         seen: &Seen<'_>,
@@ -258,7 +298,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 && self.object_at(seen.region, ask.va) == Some((object, index))
                 && seen.attrs.allows(ask.access)
         });
-        match (seen, self.present(object, index)) {
+        match (seen, self.present(object, index, &epoch)) {
             (Some(seen), Present::Page { pfn, .. }) => {
                 let flags = entry_flags(&seen, ask.access, false);
                 self.map_below(&seen, (pfn, flags), path, &epoch)
@@ -278,6 +318,9 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         flags: Flags,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
+        if seen.spot.level == Level::ONE {
+            return self.map_here(seen, (pfn, flags), epoch);
+        }
         let path = self.0.unlinked_path(seen.spot.at, seen.va, Level::ONE)?;
         self.map_below(seen, (pfn, flags), path, epoch)
     }
@@ -290,25 +333,36 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         path: Option<UnlinkedPath<'_>>,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let spot = &seen.spot;
-        let entry = Entry::Shared(pfn, flags);
-        if path.is_some() {
-            if let Err(error) = self.add_shared_mapping(pfn) {
-                self.free_path(path);
-                return Err(error.into());
-            }
-            if !self.plant(seen, path, entry, true) {
-                self.sub_shared_mapping(pfn);
-                return Ok(Step::Again);
-            }
-            return Ok(Step::Done(Fault::Object));
+        if path.is_none() {
+            return self.map_here(seen, (pfn, flags), epoch);
         }
+        if let Err(error) = self.add_shared_mapping(pfn) {
+            self.free_path(path);
+            return Err(error.into());
+        }
+        if !self.plant(seen, path, Entry::Shared(pfn, flags), true) {
+            self.sub_shared_mapping(pfn);
+            return Ok(Step::Again);
+        }
+        Ok(Step::Done(Fault::Object))
+    }
+
+    /// The same where all tables are there.
+    #[inline]
+    fn map_here(
+        self,
+        seen: &Seen<'_>,
+        (pfn, flags): (Pfn, Flags),
+        epoch: &EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let spot = &seen.spot;
         let mut top = Token::top();
         let _guard = spot.node.lock_inside(epoch, &mut top);
         if !self.still(seen) {
             return Ok(Step::Again);
         }
         self.add_shared_mapping(pfn)?;
+        let entry = Entry::Shared(pfn, flags);
         self.write_entry(spot.node.pfn, spot.slot, spot.level, entry);
         spot.node.add_resident(1);
         Ok(Step::Done(Fault::Object))

@@ -136,6 +136,10 @@ impl<M: Machine> Reserved<'_, M> {
         epoch: &EpochGuard<'_, M>,
     ) -> bool {
         let spot = &seen.spot;
+        let node = spot.node.pfn;
+        if !self.config.alloc_cursor && !self.is_found_again(seen.space, seen.va, node) {
+            return false;
+        }
         self.init_page(seen, pfn, order);
         let flags = seen.fresh_flags(access);
         let mut top = Token::top();
@@ -146,6 +150,13 @@ impl<M: Machine> Reserved<'_, M> {
         self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
         spot.node.add_resident(1);
         true
+    }
+
+    /// Whether a second descent ends in the same node (`alloc.cursor=off`).
+    #[cold]
+    #[inline(never)]
+    fn is_found_again(self, space: &SpaceRecord, va: Va, node: Pfn) -> bool {
+        self.descend_entry(space, va).node.pfn == node
     }
 
     /// Serves a fault where the reserved entry is larger than the leaf that comes there.

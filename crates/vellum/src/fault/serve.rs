@@ -1,6 +1,6 @@
 //! Serving a fault: attempts, until one of them ends it.
 
-use crate::addr::{Level, Order, Va};
+use crate::addr::{Level, Va};
 use crate::config::NumaPolicy;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
@@ -142,9 +142,12 @@ impl<M: Machine> Serve<'_, M> {
         let edits = space.edits();
         let at = self.descend_entry(space, ask.va);
         let handle = self.region_of(at.node, at.slot);
-        if at.level == Level::ONE
-            && at.raw == M::Codec::encode(Entry::Reserved, Level::ONE)
-            && (ask.access == Access::Write || !self.config.zero_page)
+        if at.level != Level::ONE || at.raw != M::Codec::encode(Entry::Reserved, Level::ONE) {
+            let spot = Spot { at, region: handle };
+            return self.attempt_other(space, (ask, huge), epoch, edits, spot);
+        }
+        let at = Place { level: Level::ONE, ..at };
+        if (ask.access == Access::Write || !self.config.zero_page)
             && let Some(handle) = handle
         {
             let region = self.region(handle);
@@ -153,7 +156,7 @@ impl<M: Machine> Serve<'_, M> {
                 && attrs.is_private_anywhere()
                 && self.config.numa == NumaPolicy::Local
             {
-                let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(handle) };
+                let spot = Spot { at, region: Some(handle) };
                 let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
                 return Reserved(self.0).fresh_base(
                     &seen,
@@ -163,7 +166,35 @@ impl<M: Machine> Serve<'_, M> {
                 );
             }
         }
-        self.attempt_other(space, (ask, huge), epoch, edits, Spot { at, region: handle })
+        self.attempt_reserved(space, ask, epoch, edits, Spot { at, region: handle })
+    }
+
+    /// The other kinds of a base page that is reserved.
+    #[inline(never)]
+    fn attempt_reserved(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+        epoch: EpochGuard<'_, M>,
+        edits: Edits,
+        spot: Spot<'_>,
+    ) -> Result<Step, FaultError> {
+        // Intervals are read after the entry: what was unmapped between shows an entry whose region
+        // is gone.
+        let Some(handle) = spot.region else { return Ok(Step::Behind) };
+        let region = self.region(handle);
+        let attrs = region.packed();
+        if !attrs.allows(ask.access) {
+            return Err(FaultError::Rights);
+        }
+        let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
+        if attrs.has_object() {
+            return ObjectFault(self.0).serve_base(&seen, ask, epoch);
+        }
+        if self.serves_zeros(space, ask) {
+            return Ok(ZeroPage(self.0).map_zeros(&seen));
+        }
+        Reserved(self.0).fresh_base(&seen, ask, &self.want(&seen), &epoch)
     }
 
     /// What [`attempt`](Self::attempt) does not do itself.
@@ -183,21 +214,12 @@ impl<M: Machine> Serve<'_, M> {
             Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
             _ => {}
         }
-        // Intervals are read after the entry: what was unmapped between shows an entry whose region
-        // is gone.
+        // As in `attempt_reserved`.
         let Some(handle) = spot.region else { return Ok(Step::Behind) };
         let region = self.region(handle);
         let attrs = region.packed();
         if !attrs.allows(access) {
             return Err(FaultError::Rights);
-        }
-        if matches!(entry, Entry::Reserved)
-            && spot.level == Level::ONE
-            && self.serves_zeros(space, ask)
-            && !attrs.has_object()
-        {
-            let seen = Seen { space, va, edits, spot, region, attrs };
-            return Ok(ZeroPage(self.0).map_zeros(&seen));
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
@@ -211,9 +233,6 @@ impl<M: Machine> Serve<'_, M> {
             }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
                 None => Reserved(self.0).populate_below(&seen, (ask, huge), epoch),
-                Some(Order::BASE) => {
-                    Reserved(self.0).fresh_base(&seen, ask, &self.want(&seen), &epoch)
-                }
                 Some(order) => {
                     let want = self.want(&seen);
                     drop(epoch);

@@ -5,13 +5,17 @@ use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, PageIo, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::object::manage::owner_of;
-use crate::object::{InsertError, ObjectIo, ObjectLayer, PageMark, TrieEntry, Tries};
+use crate::object::record::ObjectRecord;
+use crate::object::trie::read::Look;
+use crate::object::{
+    InsertError, ObjectIo, ObjectLayer, PageMark, TrieEntry, TrieGuard, TriePlace, Tries,
+};
 use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
-use crate::sync::{Above, Object, Token, touch};
+use crate::sync::{Above, EpochGuard, Object, Token, touch};
 
 /// What is at an index of an object, for who looks without its guard.
-pub(crate) enum Present {
+pub(crate) enum Present<'e> {
     Page {
         pfn: Pfn,
         /// Its pager knows, or will know, that it was written.
@@ -21,7 +25,8 @@ pub(crate) enum Present {
     Frozen,
     /// The same; a pager fills it.
     Reading(Pfn),
-    Absent,
+    /// Nothing, and where the lookup ended.
+    Absent(TriePlace<'e>),
 }
 
 /// Pages that are looked at under the guard at once. Basis: a guess; it bounds how long
@@ -43,10 +48,31 @@ impl<M: Machine> ObjectLayer<M> {
     /// What is at an index. It stays as it is found until the caller leaves the epoch that it is
     /// in: who freezes a page waits for that, and again before a page that was taken out is freed,
     /// so that a frozen page's record says so as long as somebody may find it.
-    #[inline]
-    pub fn present(&self, object: SlabRef, index: u64) -> Present {
-        let trie = Tries::new(self).read(&self.object(object).trie);
-        let Some(entry) = trie.lookup(index) else { return Present::Absent };
+    #[inline(never)]
+    pub fn present<'e>(
+        &'e self,
+        object: SlabRef,
+        index: u64,
+        epoch: &'e EpochGuard<'_, M>,
+    ) -> Present<'e> {
+        self.present_in(self.object(object), index, epoch)
+    }
+
+    /// The same in line, for faults.
+    #[inline(always)]
+    pub fn present_in<'e>(
+        &'e self,
+        object: &'e ObjectRecord,
+        index: u64,
+        epoch: &'e EpochGuard<'_, M>,
+    ) -> Present<'e> {
+        let (look, mut visits) = (Look::new(&object.trie, self, epoch), 0);
+        let found = look.find(index, &mut visits);
+        self.count_here(Counter::ObjectNodeVisits, visits as i64);
+        let entry = match found {
+            Ok(entry) => entry,
+            Err(place) => return Present::Absent(place),
+        };
         let record = self.frames.record(entry.pfn());
         touch(&self.machine, record, false);
         let data = Data::of(record);
@@ -54,7 +80,7 @@ impl<M: Machine> ObjectLayer<M> {
             // The mark is asked again, since it may be of before somebody froze the page and thawed
             // it. From here on who freezes it waits for the caller's epoch.
             let dirty = |entry: TrieEntry| entry.is_marked(PageMark::Dirty);
-            let dirty = dirty(entry) && trie.lookup(index).is_some_and(dirty);
+            let dirty = dirty(entry) && look.find(index, &mut visits).is_ok_and(dirty);
             return Present::Page { pfn: entry.pfn(), dirty };
         }
         match data.io() {
@@ -95,6 +121,33 @@ impl<M: Machine> ObjectLayer<M> {
         }
     }
 
+    /// The same for an object without a pager, inside the epoch in which a lookup found nothing,
+    /// and from where it ended; the page. `None`, and nothing was done, where that is not to be had
+    /// at once.
+    #[inline(never)]
+    pub fn make_page_near<'e>(
+        &'e self,
+        (object, index): (SlabRef, u64),
+        place: TriePlace<'e>,
+        (want, va): (&AllocRequest, Va),
+        epoch: &'e EpochGuard<'_, M>,
+    ) -> Option<Pfn> {
+        let want = AllocRequest { use_: Use::Object, ..*want };
+        let pfn = self.frames.alloc(&self.machine, Order::BASE, &want).ok()?;
+        self.clear_page(pfn, va);
+        Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
+        let (record, mut top) = (self.object(object), Token::top());
+        let place = if self.config.alloc_cursor { place } else { TriePlace::START };
+        let guard = Tries::new(self).try_lock_inside(&record.trie, &mut top, epoch);
+        let done = guard.map(|mut guard| insert_into(&mut guard, record, (place, index), pfn));
+        if done != Some(Ok(())) {
+            self.untake(pfn, Order::BASE);
+            return None;
+        }
+        self.count_here(Counter::ShmemPages, 1);
+        Some(pfn)
+    }
+
     pub(super) fn insert_page<H: Above<Object>>(
         &self,
         object: SlabRef,
@@ -103,16 +156,8 @@ impl<M: Machine> ObjectLayer<M> {
         token: &mut Token<H>,
     ) -> Result<(), InsertError> {
         let record = self.object(object);
-        let entry = TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)?;
         let mut guard = Tries::new(self).lock(&record.trie, token);
-        if index >= record.pages() {
-            return Err(InsertError::Index);
-        }
-        let mut cursor = guard.cursor();
-        match cursor.lookup(index) {
-            Some(_) => Err(InsertError::Occupied),
-            None => cursor.insert(index, entry),
-        }
+        insert_into(&mut guard, record, (TriePlace::START, index), pfn)
     }
 
     /// Freezes the page at an index; `None` if there is none. Waits while somebody else has it
@@ -231,4 +276,19 @@ impl<M: Machine> ObjectLayer<M> {
         self.count_object_pages(record, -(pages.len() as i64));
         self.count(Counter::DirtyPages, -dirty);
     }
+}
+
+/// Puts a page at an index where there is none, if that lies before the end.
+#[inline]
+fn insert_into<'e, M: Machine>(
+    guard: &mut TrieGuard<'e, M>,
+    record: &ObjectRecord,
+    (place, index): (TriePlace<'e>, u64),
+    pfn: Pfn,
+) -> Result<(), InsertError> {
+    let entry = TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)?;
+    if index >= record.pages() {
+        return Err(InsertError::Index);
+    }
+    guard.insert_near(place, index, entry)
 }

@@ -8,7 +8,7 @@ use super::trie::word::{TrieEntry, Word};
 use super::trie::{NodeReserve, Trie, TrieReader};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{Above, Object, Token};
+use crate::sync::{Above, EpochGuard, Object, Token};
 
 /// The tries of a `Vm`.
 pub struct Tries<'v, M: Machine>(&'v ObjectLayer<M>);
@@ -51,6 +51,21 @@ impl<'v, M: Machine> Tries<'v, M> {
         'v: 't,
     {
         TrieGuard::new(self.own(trie), self.0, token)
+    }
+
+    /// As `lock`, inside an epoch; `None` if somebody has the guard, or somebody has to free what
+    /// has left the trie.
+    #[inline]
+    pub(super) fn try_lock_inside<'t, H: Above<Object>>(
+        self,
+        trie: &'t Trie,
+        token: &'t mut Token<H>,
+        _epoch: &'t EpochGuard<'_, M>,
+    ) -> Option<TrieGuard<'t, M>>
+    where
+        'v: 't,
+    {
+        TrieGuard::try_inside(trie, self.0, token)
     }
 
     /// Enters an epoch to read a trie without its guard.

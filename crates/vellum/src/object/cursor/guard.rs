@@ -10,12 +10,15 @@ use crate::stats::Counter;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Guard, Object, Token};
 
-/// The right to change a trie: its lock. Nobody takes it inside an epoch.
+/// The right to change a trie: its lock. Nobody waits for it inside an epoch: whoever holds it may
+/// be preempted by who would wait.
 #[must_use = "the guard is given back at once"]
 pub struct TrieGuard<'t, M: Machine> {
     pub(super) edit: Edit<'t, M>,
     /// `None` only at the end.
     guard: Option<Guard<'t, Object, M>>,
+    /// Taken inside an epoch, in which nobody may wait for the readers.
+    is_inside: bool,
     /// Counted here until the guard is given back.
     pub(super) visits: u64,
     pub(super) kept: u64,
@@ -51,9 +54,31 @@ impl<'t, M: Machine> TrieGuard<'t, M> {
             !objects.epochs.is_inside(&objects.machine),
             "an object's guard is taken inside an epoch"
         );
-        let guard = Some(trie.lock.lock(&objects.machine, token, trie.name));
+        let guard = trie.lock.lock(&objects.machine, token, trie.name);
+        Self::of(trie, objects, guard, false)
+    }
+
+    /// The guard inside an epoch, if nobody has it and no dead nodes have to be freed.
+    #[inline]
+    pub(in super::super) fn try_inside<H: Above<Object>>(
+        trie: &'t Trie,
+        objects: &'t ObjectLayer<M>,
+        token: &'t mut Token<H>,
+    ) -> Option<Self> {
+        let guard = trie.lock.try_lock(&objects.machine, token, trie.name)?;
+        let guard = Self::of(trie, objects, guard, true);
+        (trie.dead_weight.load(Relaxed) < BATCH).then_some(guard)
+    }
+
+    #[inline]
+    fn of(
+        trie: &'t Trie,
+        objects: &'t ObjectLayer<M>,
+        guard: Guard<'t, Object, M>,
+        is_inside: bool,
+    ) -> Self {
         let edit = Edit { objects, trie };
-        TrieGuard { edit, guard, visits: 0, kept: 0, restarted: 0 }
+        TrieGuard { edit, guard: Some(guard), is_inside, visits: 0, kept: 0, restarted: 0 }
     }
 
     /// What is needed to take locks below.
@@ -89,10 +114,16 @@ impl<M: Machine> Drop for TrieGuard<'_, M> {
     #[inline]
     fn drop(&mut self) {
         let objects = self.edit.objects;
-        objects.count_here(Counter::ObjectNodeVisits, self.visits as i64);
+        if self.visits != 0 {
+            objects.count_here(Counter::ObjectNodeVisits, self.visits as i64);
+        }
         if self.kept + self.restarted != 0 {
             objects.count_here(Counter::CursorKept, self.kept as i64);
             objects.count_here(Counter::CursorRestarted, self.restarted as i64);
+        }
+        if self.is_inside {
+            self.guard = None;
+            return;
         }
         let dead = self.edit.take_dead(BATCH);
         self.guard = None;

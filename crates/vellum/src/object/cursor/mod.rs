@@ -12,6 +12,7 @@ mod change;
 mod gap;
 mod guard;
 mod marks;
+mod near;
 mod order;
 mod runs;
 mod seek;

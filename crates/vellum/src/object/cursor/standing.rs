@@ -46,17 +46,15 @@ impl<'t, M: Machine> Standing<'t, M> {
     #[inline]
     pub(super) fn fill_slot(&mut self, index: u64, leaf: Word) -> bool {
         let Some(node) = self.node else { return false };
-        let fits = self.covers(index) && node.word.level() <= LEAF_LEVEL;
-        let slot = node.slot_of(index);
-        if !fits || leaf.marks() != 0 || slot.load(Relaxed) != 0 {
+        if !self.covers(index) || node.word.level() > LEAF_LEVEL {
             return false;
         }
-        touch(&self.edit.objects.machine, slot, true);
-        slot.store(leaf.0, Release);
         let header = self.header_of(node);
-        header.set_counts(header.counts().plus(1));
-        (self.index, self.found, self.is_located) = (index, leaf, true);
-        true
+        let is_filled = self.edit.fill_slot(node, header, index, leaf);
+        if is_filled {
+            (self.index, self.found, self.is_located) = (index, leaf, true);
+        }
+        is_filled
     }
 
     /// Takes the leaf without marks that was found out of a node that stays as it is without it.
@@ -221,11 +219,7 @@ impl<'t, M: Machine> Standing<'t, M> {
     /// Counts entries that were inserted in a row, each of `size` indices, from an index on.
     #[inline]
     pub(super) fn count_inserted(&self, index: u64, size: u64, count: u64) {
-        let trie = self.edit.trie;
-        trie.entries.store(trie.entries.load(Relaxed) + count, Relaxed);
-        let run = if trie.next.load(Relaxed) == index { trie.run.load(Relaxed) } else { 0 };
-        trie.run.store(run.saturating_add(count * size), Relaxed);
-        trie.next.store(index + count * size, Relaxed);
+        self.edit.count_inserted(index, size, count);
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 //! node and the marks above.
 
 use super::Trie;
-use super::node::{Counts, Node};
+use super::node::{Counts, Header, Node};
 use super::word::{LEAF_LEVEL, LOW_BITS, Word};
 use crate::machine::Machine;
 use crate::object::layer::ObjectLayer;
@@ -67,6 +67,31 @@ impl<'e, M: Machine> Edit<'e, M> {
             Some(node) => node.load(at.slot),
             None => Word(self.trie.root.load(Ordering::Relaxed)),
         }
+    }
+
+    /// Puts a leaf without marks into a node that covers its index, if the slot is empty.
+    #[inline]
+    pub fn fill_slot(self, node: Node<'e>, header: Header<'e>, index: u64, leaf: Word) -> bool {
+        let slot = node.slot_of(index);
+        if leaf.marks() != 0 || slot.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        touch(&self.objects.machine, slot, true);
+        slot.store(leaf.0, Ordering::Release);
+        header.set_counts(header.counts().plus(1));
+        true
+    }
+
+    /// Counts entries that were inserted in a row, each of `size` indices, from an index on.
+    #[inline]
+    pub fn count_inserted(self, index: u64, size: u64, count: u64) {
+        let trie = self.trie;
+        let (entries, next, run) = (&trie.entries, &trie.next, &trie.run);
+        entries.store(entries.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        let before = run.load(Ordering::Relaxed);
+        let before = if next.load(Ordering::Relaxed) == index { before } else { 0 };
+        run.store(before.saturating_add(count * size), Ordering::Relaxed);
+        next.store(index + count * size, Ordering::Relaxed);
     }
 
     /// Where a node's word is.

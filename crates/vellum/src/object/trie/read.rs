@@ -26,6 +26,12 @@ use crate::stats::Counter;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{EpochGuard, touch};
 
+/// Lookups inside an epoch of the caller's.
+pub(in super::super) struct Look<'e, M: Machine> {
+    trie: &'e Trie,
+    objects: &'e ObjectLayer<M>,
+}
+
 /// Lookups in one trie inside one epoch. Its CPU is not preempted meanwhile.
 #[must_use = "the epoch is left at once"]
 pub struct TrieReader<'t, M: Machine> {
@@ -43,9 +49,68 @@ pub struct TriePlace<'r> {
     base: u64,
 }
 
-impl TriePlace<'_> {
+impl<'r> TriePlace<'r> {
     /// At the root.
     pub const START: Self = TriePlace { node: None, base: 0 };
+
+    /// The node, and the first index that it covers.
+    pub(in super::super) fn parts(self) -> (Option<Node<'r>>, u64) {
+        (self.node, self.base)
+    }
+}
+
+impl<'e, M: Machine> Look<'e, M> {
+    #[inline]
+    pub fn new(trie: &'e Trie, objects: &'e ObjectLayer<M>, _epoch: &'e EpochGuard<'_, M>) -> Self {
+        touch(&objects.machine, &trie.root, false);
+        Look { trie, objects }
+    }
+
+    /// What is at an index, or covers it; or else where a cursor would look for it first. Says how
+    /// many nodes were visited, too.
+    #[inline(always)]
+    pub fn find(&self, index: u64, visits: &mut u64) -> Result<TrieEntry, TriePlace<'e>> {
+        let (leaf, last) = self.descend(index, None, visits);
+        if self.is_at(leaf, last, index) {
+            return Ok(leaf.entry());
+        }
+        let base = last.map_or(0, |node| self.objects.header(node).base());
+        Err(TriePlace { node: last, base })
+    }
+
+    #[inline(always)]
+    fn descend(
+        &self,
+        index: u64,
+        near: Option<Node<'e>>,
+        visits: &mut u64,
+    ) -> (Word, Option<Node<'e>>) {
+        let mut last = near;
+        let mut word = match near {
+            Some(node) => Word(node.slot_of(index).load(Acquire)),
+            None => Word(self.trie.root.load(Acquire)),
+        };
+        while word.is_node() {
+            let digit = word.digit(index);
+            let node = self.objects.visit(word, visits, digit);
+            word = Word(node.slot(digit).load(Acquire));
+            last = Some(node);
+        }
+        (word, last)
+    }
+
+    /// Whether a word that a descent has found is the leaf of an index.
+    #[inline(always)]
+    fn is_at(&self, leaf: Word, last: Option<Node<'_>>, index: u64) -> bool {
+        leaf.is_leaf_of(index)
+            && match last {
+                Some(node) if node.word.is_high() => {
+                    let top = node.word.top();
+                    self.objects.header(node).base() >> top == index >> top
+                }
+                _ => index >> LOW_BITS == 0,
+            }
+    }
 }
 
 impl<'t, M: Machine> TrieReader<'t, M> {
@@ -60,9 +125,10 @@ impl<'t, M: Machine> TrieReader<'t, M> {
     #[inline]
     pub fn lookup(&self, index: u64) -> Option<TrieEntry> {
         let mut visits = 0;
-        let (leaf, last) = self.descend(index, None, &mut visits);
+        let look = self.look();
+        let (leaf, last) = look.descend(index, None, &mut visits);
         self.visits.set(self.visits.get() + visits);
-        self.is_at(leaf, last, index).then(|| leaf.entry())
+        look.is_at(leaf, last, index).then(|| leaf.entry())
     }
 
     /// As `lookup`, beginning where the last one ended.
@@ -73,12 +139,13 @@ impl<'t, M: Machine> TrieReader<'t, M> {
             index >> node.word.top() == place.base >> node.word.top()
                 && !self.objects.header(*node).is_dead()
         });
-        let (leaf, last) = self.descend(index, near, &mut visits);
+        let look = self.look();
+        let (leaf, last) = look.descend(index, near, &mut visits);
         self.visits.set(self.visits.get() + visits);
         // A node that the index is known to lie in needs no look at its header.
         let found = match (near, last) {
             (Some(near), Some(last)) if near.word == last.word => leaf.is_leaf_of(index),
-            _ => self.is_at(leaf, last, index),
+            _ => look.is_at(leaf, last, index),
         };
         if !found {
             return None;
@@ -121,37 +188,8 @@ impl<'t, M: Machine> TrieReader<'t, M> {
     }
 
     #[inline(always)]
-    fn descend<'r>(
-        &'r self,
-        index: u64,
-        near: Option<Node<'r>>,
-        visits: &mut u64,
-    ) -> (Word, Option<Node<'r>>) {
-        let mut last = near;
-        let mut word = match near {
-            Some(node) => Word(node.slot_of(index).load(Acquire)),
-            None => Word(self.trie.root.load(Acquire)),
-        };
-        while word.is_node() {
-            let digit = word.digit(index);
-            let node = self.objects.visit(word, visits, digit);
-            word = Word(node.slot(digit).load(Acquire));
-            last = Some(node);
-        }
-        (word, last)
-    }
-
-    /// Whether a word that a descent has found is the leaf of an index.
-    #[inline(always)]
-    fn is_at(&self, leaf: Word, last: Option<Node<'_>>, index: u64) -> bool {
-        leaf.is_leaf_of(index)
-            && match last {
-                Some(node) if node.word.is_high() => {
-                    let top = node.word.top();
-                    self.objects.header(node).base() >> top == index >> top
-                }
-                _ => index >> LOW_BITS == 0,
-            }
+    fn look(&self) -> Look<'_, M> {
+        Look { trie: self.trie, objects: self.objects }
     }
 }
 

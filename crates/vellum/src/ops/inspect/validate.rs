@@ -299,7 +299,8 @@ impl<M: Machine> Validate<'_, M> {
         is_so(level == Level::ONE, "the size of an object's page")?;
         is_so(!rights.is_none() && flags.exec == rights.exec, "rights of an object's page")?;
         self.check_object_page(object, index, pfn)?;
-        let Present::Page { pfn: there, dirty } = self.present(object, index) else {
+        let epoch = self.epochs.enter(&self.machine);
+        let Present::Page { pfn: there, dirty } = self.present(object, index, &epoch) else {
             return Err(Invalid::new("an object has the page that is mapped", va, pfn.0, 0));
         };
         ensure(there == pfn, "an object has the page that is mapped", va, pfn.0, there.0)?;

@@ -78,16 +78,18 @@ impl<M: Machine> ObjectBytes<'_, M> {
         at: u64,
         bytes: &mut [u8],
     ) -> Chunk {
-        let _epoch = self.epochs.enter(&self.machine);
-        match self.present(object, at / PAGE_SIZE as u64) {
+        let epoch = self.epochs.enter(&self.machine);
+        // As in `write_chunk`: what has been cut off is not read as zeros.
+        if at + bytes.len() as u64 > record.bytes() {
+            return Chunk::Beyond;
+        }
+        match self.present(object, at / PAGE_SIZE as u64, &epoch) {
             Present::Page { pfn, .. } => {
                 self.machine.read_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
             }
-            // It may have been cut off since the size was read, which was lowered first.
-            Present::Absent if at + bytes.len() as u64 > record.bytes() => Chunk::Beyond,
-            Present::Absent if record.pager().is_some() => Chunk::Absent,
-            Present::Absent => {
+            Present::Absent(_) if record.pager().is_some() => Chunk::Absent,
+            Present::Absent(_) => {
                 bytes.fill(0);
                 Chunk::Done
             }
@@ -143,19 +145,19 @@ impl<M: Machine> ObjectBytes<'_, M> {
     }
 
     fn write_chunk(self, record: &ObjectRecord, object: SlabRef, at: u64, bytes: &[u8]) -> Chunk {
-        let _epoch = self.epochs.enter(&self.machine);
+        let epoch = self.epochs.enter(&self.machine);
         // Asked inside the epoch: who lowers the size waits for it before it clears what is past
         // the end.
         if at + bytes.len() as u64 > record.bytes() {
             return Chunk::Beyond;
         }
-        match self.present(object, at / PAGE_SIZE as u64) {
+        match self.present(object, at / PAGE_SIZE as u64, &epoch) {
             Present::Page { dirty: false, .. } if record.pager().is_some() => Chunk::Clean,
             Present::Page { pfn, .. } => {
                 self.machine.write_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
             }
-            Present::Absent => Chunk::Absent,
+            Present::Absent(_) => Chunk::Absent,
             Present::Frozen => Chunk::Frozen,
             Present::Reading(pfn) => {
                 ObjectFrame(self.0).keep(pfn);
@@ -166,11 +168,11 @@ impl<M: Machine> ObjectBytes<'_, M> {
 
     /// Has a page of an object that has a pager in memory, for a moment at least.
     pub fn have_page(self, object: SlabRef, index: u64) -> Result<(), ObjectError> {
-        let found = {
-            let _epoch = self.epochs.enter(&self.machine);
-            self.present(object, index)
+        let is_absent = {
+            let epoch = self.epochs.enter(&self.machine);
+            matches!(self.present(object, index, &epoch), Present::Absent(_))
         };
-        if matches!(found, Present::Absent) { self.make(object, index) } else { Ok(()) }
+        if is_absent { self.make(object, index) } else { Ok(()) }
     }
 
     /// Puts a page at an index that has none: of zeros, or as the pager has it. One that lies past
