@@ -102,6 +102,7 @@ impl Setting {
             preempt: [Preemption::Voluntary, Preemption::None, Preemption::Full, Preemption::Lazy]
                 [pick(4) as usize],
             alloc_cursor: pick(4) != 0,
+            file_around: [Order::BASE, config.file_around][pick(2) as usize],
             ..config
         };
         Setting { arm, plan, config, scarce }

@@ -36,6 +36,11 @@ pub fn no_thp() -> Config {
     Config { thp: Thp::Never, ..Config::default() }
 }
 
+/// A read fault on a page of an object maps no other.
+pub fn no_around() -> Config {
+    Config { file_around: Order::BASE, ..Config::default() }
+}
+
 pub fn with_zeros(zero_huge: ZeroHuge) -> Config {
     Config { zero_huge, ..Config::default() }
 }

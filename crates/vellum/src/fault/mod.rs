@@ -19,6 +19,7 @@
 //! Blocks of 2 MiB and up are cleared outside of the epoch, since others may wait for the epoch;
 //! the descent is repeated afterwards.
 
+mod around;
 mod cow;
 mod exchange;
 mod migrate;

@@ -19,6 +19,7 @@
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
+use crate::fault::around::Around;
 use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::SlabRef;
@@ -64,11 +65,12 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             let record = self.object(object);
             match self.present_in(record, index, &epoch) {
                 Present::Page { pfn, dirty } if index < record.pages() => {
-                    return self.map_here(
-                        seen,
-                        (pfn, entry_flags(seen, ask.access, dirty)),
-                        &epoch,
-                    );
+                    let page = (pfn, entry_flags(seen, ask.access, dirty));
+                    let around = self.config.file_around != Order::BASE;
+                    if around && reads && ask.origin == FaultOrigin::Program {
+                        return Around(self.0).map(seen, (object, index), page, &epoch);
+                    }
+                    return self.map_here(seen, page, &epoch);
                 }
                 Present::Absent(place) if record.pager().is_none() => {
                     let zeros = (&self.want(seen), ask.va);
@@ -432,7 +434,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
 
 /// The flags of an entry that maps the object's page. `noted`: the pager knows that the page is
 /// written.
-fn entry_flags(seen: &Seen<'_>, access: Access, noted: bool) -> Flags {
+pub(super) fn entry_flags(seen: &Seen<'_>, access: Access, noted: bool) -> Flags {
     let Rights { write, exec, .. } = seen.attrs.object_rights();
     let noted = noted && seen.attrs.is_tracked_view() && seen.attrs.allows(Access::Write);
     let write = write || noted;

@@ -73,6 +73,42 @@ impl<M: Machine> ObjectLayer<M> {
             Ok(entry) => entry,
             Err(place) => return Present::Absent(place),
         };
+        self.state_of(&look, index, entry)
+    }
+
+    /// What is at each of the indices from one on, for who asks [`usable`](ObjectLayer::usable)
+    /// inside the same epoch.
+    pub fn find_each(
+        &self,
+        object: &ObjectRecord,
+        first: u64,
+        out: &mut [Option<TrieEntry>],
+        epoch: &EpochGuard<'_, M>,
+    ) {
+        let mut visits = 0;
+        Look::new(&object.trie, self, epoch).find_each(first, out, &mut visits);
+        self.count_here(Counter::ObjectNodeVisits, visits as i64);
+    }
+
+    /// Whether the page of an entry that was found inside this epoch may be used at once, and
+    /// whether it is dirty then.
+    #[inline]
+    pub fn usable(
+        &self,
+        object: &ObjectRecord,
+        (index, entry): (u64, TrieEntry),
+        epoch: &EpochGuard<'_, M>,
+    ) -> Option<bool> {
+        match self.state_of(&Look::new(&object.trie, self, epoch), index, entry) {
+            Present::Page { dirty, .. } => Some(dirty),
+            _ => None,
+        }
+    }
+
+    /// What is at an index where an entry was found, which is looked up again where it says that
+    /// the page is dirty.
+    #[inline(always)]
+    fn state_of<'e>(&self, look: &Look<'e, M>, index: u64, entry: TrieEntry) -> Present<'e> {
         let record = self.frames.record(entry.pfn());
         touch(&self.machine, record, false);
         let data = Data::of(record);
@@ -80,7 +116,7 @@ impl<M: Machine> ObjectLayer<M> {
             // The mark is asked again, since it may be of before somebody froze the page and thawed
             // it. From here on who freezes it waits for the caller's epoch.
             let dirty = |entry: TrieEntry| entry.is_marked(PageMark::Dirty);
-            let dirty = dirty(entry) && look.find(index, &mut visits).is_ok_and(dirty);
+            let dirty = dirty(entry) && look.find(index, &mut 0).is_ok_and(dirty);
             return Present::Page { pfn: entry.pfn(), dirty };
         }
         match data.io() {

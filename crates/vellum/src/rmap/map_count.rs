@@ -108,6 +108,15 @@ impl<M: Machine> Rmap<M> {
     /// # Errors
     /// The page is mapped too often already: a space may map it at many places.
     pub(crate) fn add_shared_mapping(&self, pfn: Pfn) -> Result<(), NoMemory> {
+        if self.add_uncounted_mapping(pfn)? {
+            self.count(Counter::Mapped, 1);
+        }
+        Ok(())
+    }
+
+    /// The same; says whether it is the page's first, which the caller has yet to count.
+    #[inline]
+    pub(crate) fn add_uncounted_mapping(&self, pfn: Pfn) -> Result<bool, NoMemory> {
         let word = self.count_word(pfn);
         touch(&self.machine, word, true);
         let old = word.fetch_add(1, Ordering::AcqRel);
@@ -115,10 +124,7 @@ impl<M: Machine> Rmap<M> {
             word.fetch_sub(1, Ordering::AcqRel);
             return Err(NoMemory);
         }
-        if is_objects_alone(old) {
-            self.count(Counter::Mapped, 1);
-        }
-        Ok(())
+        Ok(is_objects_alone(old))
     }
 
     /// One such entry less, of which no CPU has a translation. The object's own mapping is left.

@@ -1,5 +1,6 @@
 //! Objects whose contents a pager has: what is read, when, and what reaches the pager.
 
+mod around;
 mod late;
 mod oom;
 mod outcomes;

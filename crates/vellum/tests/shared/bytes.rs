@@ -61,7 +61,7 @@ fn reads_end_at_the_objects_end_and_make_no_page() {
 
 #[test]
 fn an_object_goes_with_its_handle_or_with_its_last_mapping() {
-    let fx = fixture(2048, Config::default());
+    let fx = fixture(2048, no_around());
     let before = fx.check(&[]);
     for mapped_longer in [false, true] {
         let object = fx.object(64 * KIB4);

@@ -1,5 +1,6 @@
 //! Objects that spaces map: what one writes the others see, and what each verb does there.
 
+mod around;
 mod bytes;
 mod cursor;
 mod mappings;

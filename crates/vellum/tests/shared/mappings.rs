@@ -74,7 +74,7 @@ fn one_object_is_mapped_many_times_and_leaves_nothing_behind() {
 
 #[test]
 fn pages_of_objects_are_no_anonymous_ones() {
-    let fx = fixture(2048, Config::default());
+    let fx = fixture(2048, no_around());
     let object = fx.object(64 * KIB4);
     let space = fx.with_object(AT, 64 * KIB4, &object);
     let other = fx.with_object(AT, 64 * KIB4, &object);

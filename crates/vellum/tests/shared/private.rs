@@ -14,7 +14,7 @@ struct Viewed<C: Arch> {
 }
 
 fn viewed<C: Arch>(pages: u64) -> Viewed<C> {
-    let fx = fixture_of::<C>(2, 4096, Config::default());
+    let fx = fixture_of::<C>(2, 4096, no_around());
     let object = fx.object(pages * KIB4);
     let shares = fx.with_object(AT, pages * KIB4, &object);
     (0..pages).for_each(|n| fx.poke(&shares, page_at(n), n + 1).unwrap());

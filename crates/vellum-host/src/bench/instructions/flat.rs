@@ -9,7 +9,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vellum::addr::{PAGE_SIZE, Pfn};
+use vellum::addr::{Order, PAGE_SIZE, Pfn};
 use vellum::config::Config;
 use vellum::entry::X86_64;
 use vellum::machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology};
@@ -26,10 +26,12 @@ pub struct Size {
     pub frames: u64,
     /// Levels of page tables.
     pub levels: u8,
+    /// `file.around`, if it is not the default.
+    pub around: Option<Order>,
 }
 
 /// One CPU, 1 GiB, four levels.
-pub const SMALL: Size = Size { cpus: 1, frames: 1 << 18, levels: 4 };
+pub const SMALL: Size = Size { cpus: 1, frames: 1 << 18, levels: 4, around: None };
 
 /// One CPU without a TLB. It trusts the library: no address is checked, as on metal.
 pub struct Flat {
@@ -152,7 +154,9 @@ pub fn boot(size: Size) -> io::Result<Bench> {
         flushes: AtomicU64::new(0),
     };
     let metadata = Memory::new(Vm::<Flat>::layout(machine.topology()).size(), false)?;
+    let usual = Config::default();
+    let config = Config { file_around: size.around.unwrap_or(usual.file_around), ..usual };
     // SAFETY: zeroed, long enough, aligned to 2 MiB, and it outlives the value beside it.
-    let vm = unsafe { Vm::new(machine, Config::default(), metadata.base()) };
+    let vm = unsafe { Vm::new(machine, config, metadata.base()) };
     Ok(Bench { vm: vm.map_err(|e| io::Error::other(e.to_string()))?, _metadata: metadata })
 }

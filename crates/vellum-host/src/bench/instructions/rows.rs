@@ -7,7 +7,7 @@
 //! around the clearing of a huge page is left out where the counter can leave it out; elsewhere the
 //! row is left out.
 
-use vellum::addr::{PAGE_SIZE, Va};
+use vellum::addr::{Order, PAGE_SIZE, Va};
 use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, Placement, Rights, Space};
 use vellum::stats::Counter;
 use vellum::vm::{Object, ObjectPart, Vm};
@@ -281,10 +281,26 @@ pub const ROWS: &[Counted] = &[
         measured(&mut || vm.exit(space.take().expect("once")));
         BYTES / PAGE
     }),
-    row("fault-object-present", None, |vm| {
+    Counted {
+        size: Size { around: Some(Order::BASE), ..SMALL },
+        ..row("fault-object-present", None, |vm| {
+            let (space, _object) = object(vm);
+            vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
+            touch_object(vm, &space, Access::Read, measured)
+        })
+    },
+    row("fault-object-present-and-15-around", None, |vm| {
         let (space, _object) = object(vm);
         vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
-        touch_object(vm, &space, Access::Read, measured)
+        let before = vm.stats().get(Counter::Mapped);
+        measured(&mut || {
+            for va in pages(BYTES).step_by(16) {
+                assert_eq!(vm.fault(&space, va, Access::Read), Ok(Fault::Object));
+            }
+        });
+        let mapped = vm.stats().get(Counter::Mapped) - before;
+        assert_eq!(mapped as u64, BYTES / PAGE, "pages mapped by faults and around them");
+        BYTES / PAGE / 16
     }),
     row("fault-object-made", None, |vm| {
         let (space, object) = object(vm);

@@ -53,6 +53,17 @@ impl<'r> TriePlace<'r> {
     /// At the root.
     pub const START: Self = TriePlace { node: None, base: 0 };
 
+    /// The words of the indices from one on that lie in the place's node, if its slots are base
+    /// pages.
+    #[inline]
+    fn rest(&self, from: u64) -> impl Iterator<Item = Word> + use<'r> {
+        let node = self.node.filter(|node| node.word.level() == 0);
+        let end = node.map_or(0, |node| prefix(self.base, node.word.top()) + node.slots() as u64);
+        node.into_iter().flat_map(move |node| {
+            (from..end).map(move |index| Word(node.slot_of(index).load(Acquire)))
+        })
+    }
+
     /// The node, and the first index that it covers.
     pub(in super::super) fn parts(self) -> (Option<Node<'r>>, u64) {
         (self.node, self.base)
@@ -76,6 +87,46 @@ impl<'e, M: Machine> Look<'e, M> {
         }
         let base = last.map_or(0, |node| self.objects.header(node).base());
         Err(TriePlace { node: last, base })
+    }
+
+    /// As `find`, beginning where the last lookup that found something ended.
+    #[inline]
+    fn find_near(
+        &self,
+        place: &mut TriePlace<'e>,
+        index: u64,
+        visits: &mut u64,
+    ) -> Option<TrieEntry> {
+        let near = place.node.filter(|node| {
+            index >> node.word.top() == place.base >> node.word.top()
+                && !self.objects.header(*node).is_dead()
+        });
+        let (leaf, last) = self.descend(index, near, visits);
+        // A node that the index is known to lie in needs no look at its header.
+        let found = match (near, last) {
+            (Some(near), Some(last)) if near.word == last.word => leaf.is_leaf_of(index),
+            _ => self.is_at(leaf, last, index),
+        };
+        if !found {
+            return None;
+        }
+        let base = last.map_or(0, |node| prefix(index, node.word.top()));
+        *place = TriePlace { node: last, base };
+        Some(leaf.entry())
+    }
+
+    /// What is at each of the indices from one on, below [`INDEX_END`].
+    pub fn find_each(&self, first: u64, out: &mut [Option<TrieEntry>], visits: &mut u64) {
+        let (mut place, mut done) = (TriePlace::START, 0);
+        while done < out.len() {
+            out[done] = self.find_near(&mut place, first + done as u64, visits);
+            done += 1;
+            let rest = place.rest(first + done as u64).take(out.len() - done);
+            for word in rest {
+                out[done] = (!word.is_empty()).then(|| word.entry());
+                done += 1;
+            }
+        }
     }
 
     #[inline(always)]
@@ -135,24 +186,9 @@ impl<'t, M: Machine> TrieReader<'t, M> {
     #[inline]
     pub fn lookup_near<'r>(&'r self, place: &mut TriePlace<'r>, index: u64) -> Option<TrieEntry> {
         let mut visits = 0;
-        let near = place.node.filter(|node| {
-            index >> node.word.top() == place.base >> node.word.top()
-                && !self.objects.header(*node).is_dead()
-        });
-        let look = self.look();
-        let (leaf, last) = look.descend(index, near, &mut visits);
+        let found = self.look().find_near(place, index, &mut visits);
         self.visits.set(self.visits.get() + visits);
-        // A node that the index is known to lie in needs no look at its header.
-        let found = match (near, last) {
-            (Some(near), Some(last)) if near.word == last.word => leaf.is_leaf_of(index),
-            _ => look.is_at(leaf, last, index),
-        };
-        if !found {
-            return None;
-        }
-        let base = last.map_or(0, |node| prefix(index, node.word.top()));
-        *place = TriePlace { node: last, base };
-        Some(leaf.entry())
+        found
     }
 
     /// Entries from an index on, without a hole between them; the first one covers the index. Says
@@ -172,18 +208,15 @@ impl<'t, M: Machine> TrieReader<'t, M> {
     /// Base pages that follow in the node of a place.
     #[inline]
     fn rest_of_node(&self, place: &TriePlace<'_>, next: &mut u64, out: &mut [TrieEntry]) -> usize {
-        let Some(node) = place.node.filter(|node| node.word.level() == 0) else { return 0 };
-        let left = prefix(place.base, node.word.top()) + node.slots() as u64 - *next;
         let mut count = 0;
-        for place in out.iter_mut().take(left as usize) {
-            let word = Word(node.slot_of(*next).load(Acquire));
+        for (place, word) in out.iter_mut().zip(place.rest(*next)) {
             if word.is_empty() {
                 break;
             }
             *place = word.entry();
             count += 1;
-            *next += 1;
         }
+        *next += count as u64;
         count
     }
 

@@ -1,0 +1,118 @@
+//! A read fault maps what the object has around its page (`file.around`).
+
+use vellum_testkit::prelude::*;
+
+const READ: Attrs = Attrs::anonymous(Rights::READ);
+
+fn around<C: Arch>(order: u8) -> Fixture<C> {
+    let file_around = Order::new(order).expect("a size");
+    fixture_of(1, 4096, Config { file_around, ..Config::default() })
+}
+
+/// The mapped ones of the first 128 pages at [`AT`].
+fn mapped<C: Arch>(fx: &Fixture<C>, space: &Space) -> Vec<u64> {
+    (0..128).filter(|&n| fx.frame_at(space, page_at(n)).is_some()).collect()
+}
+
+/// An object of so many pages, which has all of them but those that are named.
+fn object_without<C: Arch>(fx: &Fixture<C>, pages: u64, absent: &[u64]) -> Object {
+    let object = fx.object(pages * KIB4);
+    for n in (0..pages).filter(|n| !absent.contains(n)) {
+        assert_eq!(fx.vm.objects().write(&object, n * KIB4, &[n as u8 + 1]).1, Ok(()));
+    }
+    object
+}
+
+fn read<C: Arch>(fx: &Fixture<C>, space: &Space, page: u64) {
+    assert_eq!(fx.vm.fault(space, page_at(page), Access::Read), Ok(Fault::Object), "page {page}");
+}
+
+on_both!(the_block, the_present_pages_of_the_aligned_block_are_mapped);
+
+fn the_block<C: Arch>() {
+    for (order, block) in [(0, 1), (1, 2), (4, 16), (6, 64), (9, 64)] {
+        let fx = around::<C>(order);
+        let object = object_without(&fx, 100, &[33, 40]);
+        let space = fx.with_object(AT, 128 * KIB4, &object);
+        read(&fx, &space, 37);
+        let first = 37 / block * block;
+        let there = (first..first + block).filter(|n| ![33, 40].contains(n) && *n < 100);
+        assert_eq!(mapped(&fx, &space), there.collect::<Vec<_>>(), "a block of {block} pages");
+        assert_eq!(fx.vm.objects().usage(&object).pages, 98, "no page is made around");
+        for n in mapped(&fx, &space) {
+            let flags = fx.leaf(&space, page_at(n)).flags;
+            assert_eq!((flags.write, flags.dirty), (true, false), "page {n}");
+            assert_eq!(flags.accessed, n == 37 || !C::RULES.hardware_ad, "page {n}");
+            assert_eq!(fx.peek(&space, page_at(n)), Ok(n + 1));
+        }
+        fx.check(&[&space]);
+        fx.vm.objects().discard(object);
+        fx.end([space]);
+    }
+}
+
+on_both!(bounds, nothing_is_mapped_outside_the_region_or_past_the_end);
+
+fn bounds<C: Arch>() {
+    let fx = around::<C>(4);
+    let object = object_without(&fx, 13, &[]);
+    let space = fx.vm.create().expect("memory");
+    // Pages 2 to 5 of the address space show 0 to 3 of the object; 6 to 9 show 8 to 11 read-only;
+    // 10 to 20 show 10 and on, of which 13 is past the end.
+    let parts = [(2, 4, 0, RW), (6, 4, 8, READ), (10, 10, 10, RW)];
+    for (at, pages, first, attrs) in parts {
+        let part = ObjectPart { object: &object, offset: first * KIB4 };
+        let at = page_at(at);
+        assert_eq!(fx.vm.map_object(&space, Placement::At(at), pages * KIB4, attrs, part), Ok(at));
+    }
+    read(&fx, &space, 8);
+    assert_eq!(mapped(&fx, &space), [6, 7, 8, 9]);
+    assert!(!fx.leaf(&space, page_at(7)).flags.write);
+    read(&fx, &space, 3);
+    assert_eq!(mapped(&fx, &space), [2, 3, 4, 5, 6, 7, 8, 9]);
+    read(&fx, &space, 10);
+    assert_eq!(mapped(&fx, &space), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(
+        (0..3).map(|n| fx.peek(&space, page_at(10 + n))).collect::<Vec<_>>(),
+        [Ok(11), Ok(12), Ok(13)]
+    );
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
+
+on_both!(views, a_private_view_shows_the_pages_around_and_copies_each_when_written);
+
+fn views<C: Arch>() {
+    let fx = around::<C>(4);
+    let object = object_without(&fx, 16, &[]);
+    let space = fx.vm.create().expect("memory");
+    fx.map_private(&space, AT, 16 * KIB4, &object);
+    read(&fx, &space, 0);
+    assert_eq!(mapped(&fx, &space).len(), 16);
+    assert_eq!(fx.poke(&space, page_at(5), 500), Ok(()));
+    assert_eq!((fx.peek(&space, page_at(5)), fx.peek(&space, page_at(6))), (Ok(500), Ok(7)));
+    assert_eq!(fx.usage(&space).shared_pages, 15);
+    let mut byte = [0];
+    assert_eq!(fx.vm.objects().read(&object, 5 * KIB4, &mut byte).1, Ok(()));
+    assert_eq!(byte, [6], "the object's own page stays");
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
+
+on_both!(kinds, writes_verbs_and_missing_pages_map_nothing_around);
+
+fn kinds<C: Arch>() {
+    let fx = around::<C>(4);
+    let object = object_without(&fx, 32, &[20]);
+    let space = fx.with_object(AT, 32 * KIB4, &object);
+    assert_eq!(fx.vm.fault(&space, page_at(3), Access::Write), Ok(Fault::Object));
+    assert_eq!(mapped(&fx, &space), [3]);
+    assert_eq!(fx.kernel_peek(&space, page_at(5)), Ok(6));
+    assert_eq!(mapped(&fx, &space), [3, 5]);
+    read(&fx, &space, 20);
+    assert_eq!(mapped(&fx, &space), [3, 5, 20]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
