@@ -14,7 +14,9 @@ use crate::fault::object::entry_flags;
 use crate::fault::{Faults, Seen, Step};
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Work};
+use crate::object::FindPage;
 use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
@@ -54,7 +56,7 @@ impl<M: Machine> Around<'_, M> {
         let pages = before + after.min(record.pages().saturating_sub(index)).max(1);
         let mut found = [None; MOST];
         let found = &mut found[..pages as usize];
-        self.find_each(record, first, found, epoch);
+        FindPage(self.0).find_each(record, first, found, epoch);
         found[before as usize] = None;
 
         let mut top = Token::top();
@@ -73,8 +75,9 @@ impl<M: Machine> Around<'_, M> {
             let entries = found.iter().enumerate();
             for (n, entry) in entries.filter_map(|(n, entry)| Some((n, (*entry)?))) {
                 if self.may_map(seen, slot + n)
-                    && let Some(dirty) = self.usable(record, (first + n as u64, entry), epoch)
-                    && let Ok(is_first) = self.add_uncounted_mapping(entry.pfn())
+                    && let Some(dirty) =
+                        FindPage(self.0).usable(record, (first + n as u64, entry), epoch)
+                    && let Ok(is_first) = ObjectFrame(self.0).add_mapping(entry.pfn())
                 {
                     let entry = Entry::Shared(entry.pfn(), flags[usize::from(dirty)]);
                     self.write_entry(spot.node.pfn, slot + n, Level::ONE, entry);

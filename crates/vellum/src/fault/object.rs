@@ -24,7 +24,7 @@ use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine};
-use crate::object::{Fetch, ObjectIo, ObjectPage, Present};
+use crate::object::{Fetch, FindPage, ObjectIo, ObjectPage, Present};
 use crate::pagetable::transit::{Settled, Transit, frame_of};
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
@@ -63,7 +63,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             && let Some((object, index)) = self.object_at(seen.region, seen.va)
         {
             let record = self.object(object);
-            match self.present_in(record, index, &epoch) {
+            match FindPage(self.0).present_in(record, index, &epoch) {
                 Present::Page { pfn, dirty } if index < record.pages() => {
                     let page = (pfn, entry_flags(seen, ask.access, dirty));
                     let around = self.config.file_around != Order::BASE;
@@ -104,7 +104,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let copies = writes && seen.attrs.is_private_view();
         let is_noted = !writes || !seen.attrs.is_tracked_view();
         let paged = self.object(object).pager().is_some();
-        match self.present(object, index, &epoch) {
+        match FindPage(self.0).present(object, index, &epoch) {
             Present::Page { pfn, .. } if copies => self.copy_page(seen, pfn),
             Present::Page { pfn, dirty } if dirty || is_noted => {
                 self.map_page(seen, pfn, entry_flags(seen, ask.access, dirty), &epoch)
@@ -173,7 +173,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let Some((object, index)) = self.object_at(seen.region, seen.va) else {
             return Ok(Step::Again);
         };
-        match self.present(object, index, &epoch) {
+        match FindPage(self.0).present(object, index, &epoch) {
             Present::Page { pfn: there, dirty: true } if there == pfn => {}
             Present::Page { pfn: there, .. } if there == pfn => {
                 return Ok(self.note_write((object, index), epoch));
@@ -300,7 +300,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 && self.object_at(seen.region, ask.va) == Some((object, index))
                 && seen.attrs.allows(ask.access)
         });
-        match (seen, self.present(object, index, &epoch)) {
+        match (seen, FindPage(self.0).present(object, index, &epoch)) {
             (Some(seen), Present::Page { pfn, .. }) => {
                 let flags = entry_flags(&seen, ask.access, false);
                 self.map_below(&seen, (pfn, flags), path, &epoch)

@@ -2,6 +2,7 @@
 //! cursor under the trie's guard.
 
 mod cursor;
+mod find_page;
 mod io;
 mod layer;
 mod manage;
@@ -11,9 +12,10 @@ mod trie;
 mod tries;
 
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
+pub(crate) use find_page::{FindPage, Present};
 pub(crate) use io::{Fetch, NextDirty, ObjectIo};
 pub(crate) use layer::ObjectLayer;
-pub(crate) use page::{ObjectPage, PageKind, Present};
+pub(crate) use page::{ObjectPage, PageKind};
 pub(crate) use record::{MOST_BYTES, ObjectRecord};
 pub use record::{Object, ObjectPart};
 pub use trie::{

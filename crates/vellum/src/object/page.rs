@@ -2,32 +2,16 @@
 
 use crate::addr::{Order, Pfn, Va};
 use crate::error::NoMemory;
-use crate::frame::{AllocRequest, Data, PageIo, SlabRef};
+use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::object::manage::owner_of;
 use crate::object::record::ObjectRecord;
-use crate::object::trie::read::Look;
 use crate::object::{
     InsertError, ObjectIo, ObjectLayer, PageMark, TrieEntry, TrieGuard, TriePlace, Tries,
 };
 use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
-use crate::sync::{Above, EpochGuard, Object, Token, touch};
-
-/// What is at an index of an object, for who looks without its guard.
-pub(crate) enum Present<'e> {
-    Page {
-        pfn: Pfn,
-        /// Its pager knows, or will know, that it was written.
-        dirty: bool,
-    },
-    /// A page that nobody may map or touch until it is thawed.
-    Frozen,
-    /// The same; a pager fills it.
-    Reading(Pfn),
-    /// Nothing, and where the lookup ended.
-    Absent(TriePlace<'e>),
-}
+use crate::sync::{Above, EpochGuard, Object, Token};
 
 /// Pages that are looked at under the guard at once. Basis: a guess; it bounds how long
 /// others wait for the guard.
@@ -45,86 +29,6 @@ pub(crate) enum PageKind {
 pub(crate) type ObjectPage = (Pfn, u64);
 
 impl<M: Machine> ObjectLayer<M> {
-    /// What is at an index. It stays as it is found until the caller leaves the epoch that it is
-    /// in: who freezes a page waits for that, and again before a page that was taken out is freed,
-    /// so that a frozen page's record says so as long as somebody may find it.
-    #[inline(never)]
-    pub fn present<'e>(
-        &'e self,
-        object: SlabRef,
-        index: u64,
-        epoch: &'e EpochGuard<'_, M>,
-    ) -> Present<'e> {
-        self.present_in(self.object(object), index, epoch)
-    }
-
-    /// The same in line, for faults.
-    #[inline(always)]
-    pub fn present_in<'e>(
-        &'e self,
-        object: &'e ObjectRecord,
-        index: u64,
-        epoch: &'e EpochGuard<'_, M>,
-    ) -> Present<'e> {
-        let (look, mut visits) = (Look::new(&object.trie, self, epoch), 0);
-        let found = look.find(index, &mut visits);
-        self.count_here(Counter::ObjectNodeVisits, visits as i64);
-        let entry = match found {
-            Ok(entry) => entry,
-            Err(place) => return Present::Absent(place),
-        };
-        self.state_of(&look, index, entry)
-    }
-
-    /// What is at each of the indices from one on, for who asks [`usable`](ObjectLayer::usable)
-    /// inside the same epoch.
-    pub fn find_each(
-        &self,
-        object: &ObjectRecord,
-        first: u64,
-        out: &mut [Option<TrieEntry>],
-        epoch: &EpochGuard<'_, M>,
-    ) {
-        let mut visits = 0;
-        Look::new(&object.trie, self, epoch).find_each(first, out, &mut visits);
-        self.count_here(Counter::ObjectNodeVisits, visits as i64);
-    }
-
-    /// Whether the page of an entry that was found inside this epoch may be used at once, and
-    /// whether it is dirty then.
-    #[inline]
-    pub fn usable(
-        &self,
-        object: &ObjectRecord,
-        (index, entry): (u64, TrieEntry),
-        epoch: &EpochGuard<'_, M>,
-    ) -> Option<bool> {
-        match self.state_of(&Look::new(&object.trie, self, epoch), index, entry) {
-            Present::Page { dirty, .. } => Some(dirty),
-            _ => None,
-        }
-    }
-
-    /// What is at an index where an entry was found, which is looked up again where it says that
-    /// the page is dirty.
-    #[inline(always)]
-    fn state_of<'e>(&self, look: &Look<'e, M>, index: u64, entry: TrieEntry) -> Present<'e> {
-        let record = self.frames.record(entry.pfn());
-        touch(&self.machine, record, false);
-        let data = Data::of(record);
-        if !data.is_frozen() {
-            // The mark is asked again, since it may be of before somebody froze the page and thawed
-            // it. From here on who freezes it waits for the caller's epoch.
-            let dirty = |entry: TrieEntry| entry.is_marked(PageMark::Dirty);
-            let dirty = dirty(entry) && look.find(index, &mut 0).is_ok_and(dirty);
-            return Present::Page { pfn: entry.pfn(), dirty };
-        }
-        match data.io() {
-            Some(PageIo::Read) => Present::Reading(entry.pfn()),
-            _ => Present::Frozen,
-        }
-    }
-
     /// Puts a page of zeros where there is none; it will be seen at `va` first. `false`: the index
     /// lies past the end. The caller keeps the object, holds no lock below its guard, and is in no
     /// epoch.

@@ -19,6 +19,7 @@ use crate::error::NoMemory;
 use crate::frame::{Data, Owner, REFERENCE, SPLIT, SPLIT_SHIFT, USES};
 use crate::machine::{Machine, Use, Work};
 use crate::rmap::Rmap;
+use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
 use crate::sync::Top;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +28,7 @@ use crate::tlb::Flushed;
 
 /// Entries that map a page of an object, at most: half of what its count has room for, so that CPUs
 /// that count at once stay inside.
-const MOST_SHARED: u64 = 1 << 31;
+pub(super) const MOST_SHARED: u64 = 1 << 31;
 
 /// The next smaller size a leaf can have.
 pub(crate) fn smaller(order: Order) -> Order {
@@ -47,7 +48,7 @@ fn is_one(word: u64) -> bool {
 
 /// Whether it says of a page of an object that no entry maps it.
 #[inline(always)]
-fn is_objects_alone(word: u64) -> bool {
+pub(super) fn is_objects_alone(word: u64) -> bool {
     word as u32 == 1
 }
 
@@ -108,23 +109,10 @@ impl<M: Machine> Rmap<M> {
     /// # Errors
     /// The page is mapped too often already: a space may map it at many places.
     pub(crate) fn add_shared_mapping(&self, pfn: Pfn) -> Result<(), NoMemory> {
-        if self.add_uncounted_mapping(pfn)? {
+        if ObjectFrame(self).add_mapping(pfn)? {
             self.count(Counter::Mapped, 1);
         }
         Ok(())
-    }
-
-    /// The same; says whether it is the page's first, which the caller has yet to count.
-    #[inline]
-    pub(crate) fn add_uncounted_mapping(&self, pfn: Pfn) -> Result<bool, NoMemory> {
-        let word = self.count_word(pfn);
-        touch(&self.machine, word, true);
-        let old = word.fetch_add(1, Ordering::AcqRel);
-        if old as u32 as u64 >= MOST_SHARED {
-            word.fetch_sub(1, Ordering::AcqRel);
-            return Err(NoMemory);
-        }
-        Ok(is_objects_alone(old))
     }
 
     /// One such entry less, of which no CPU has a translation. The object's own mapping is left.

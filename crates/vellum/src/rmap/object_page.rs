@@ -1,10 +1,12 @@
 //! Who keeps the frame of an object's page: the object, and those who wait for its pager.
 
 use crate::addr::{Order, Pfn};
+use crate::error::NoMemory;
 use crate::frame::{Data, PageIo, REFERENCE, USES};
 use crate::machine::Machine;
 use crate::platform::over;
 use crate::rmap::Rmap;
+use crate::rmap::map_count::{MOST_SHARED, is_objects_alone};
 use crate::sync::atomic::Ordering;
 use crate::sync::touch;
 
@@ -30,6 +32,23 @@ impl<M: Machine> ObjectFrame<'_, M> {
     pub fn free(self, pfn: Pfn) {
         debug_assert!(self.is_unmapped(pfn), "a page of an object goes while it is mapped");
         self.drop_use(pfn, 1);
+    }
+
+    /// An entry more that maps the page; says whether it is the only one, which the caller has yet
+    /// to count.
+    ///
+    /// # Errors
+    /// The page is mapped too often already.
+    #[inline]
+    pub fn add_mapping(self, pfn: Pfn) -> Result<bool, NoMemory> {
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        let old = word.fetch_add(1, Ordering::AcqRel);
+        if old as u32 as u64 >= MOST_SHARED {
+            word.fetch_sub(1, Ordering::AcqRel);
+            return Err(NoMemory);
+        }
+        Ok(is_objects_alone(old))
     }
 
     /// Freezes the page. Under the object's guard.

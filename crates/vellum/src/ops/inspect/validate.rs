@@ -10,7 +10,7 @@ use crate::error::{Invalid, ensure};
 use crate::fault::Faults;
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
-use crate::object::{PageMark, Present, Tries};
+use crate::object::{FindPage, PageMark, Present, Tries};
 use crate::ops::inspect::usage::CountUsage;
 use crate::ops::spaces::fork::Fork;
 use crate::pagetable::node::{Node, full_run};
@@ -300,7 +300,8 @@ impl<M: Machine> Validate<'_, M> {
         is_so(!rights.is_none() && flags.exec == rights.exec, "rights of an object's page")?;
         self.check_object_page(object, index, pfn)?;
         let epoch = self.epochs.enter(&self.machine);
-        let Present::Page { pfn: there, dirty } = self.present(object, index, &epoch) else {
+        let Present::Page { pfn: there, dirty } = FindPage(self.0).present(object, index, &epoch)
+        else {
             return Err(Invalid::new("an object has the page that is mapped", va, pfn.0, 0));
         };
         ensure(there == pfn, "an object has the page that is mapped", va, pfn.0, there.0)?;

@@ -9,7 +9,7 @@ use crate::error::ObjectError;
 use crate::fault::Faults;
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
-use crate::object::{Fetch, Object, ObjectIo, ObjectRecord, Present};
+use crate::object::{Fetch, FindPage, Object, ObjectIo, ObjectRecord, Present};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::sync::Token;
@@ -83,7 +83,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
         if at + bytes.len() as u64 > record.bytes() {
             return Chunk::Beyond;
         }
-        match self.present(object, at / PAGE_SIZE as u64, &epoch) {
+        match FindPage(self.0).present(object, at / PAGE_SIZE as u64, &epoch) {
             Present::Page { pfn, .. } => {
                 self.machine.read_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
@@ -151,7 +151,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
         if at + bytes.len() as u64 > record.bytes() {
             return Chunk::Beyond;
         }
-        match self.present(object, at / PAGE_SIZE as u64, &epoch) {
+        match FindPage(self.0).present(object, at / PAGE_SIZE as u64, &epoch) {
             Present::Page { dirty: false, .. } if record.pager().is_some() => Chunk::Clean,
             Present::Page { pfn, .. } => {
                 self.machine.write_bytes(pfn, at as usize % PAGE_SIZE, bytes);
@@ -170,7 +170,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
     pub fn have_page(self, object: SlabRef, index: u64) -> Result<(), ObjectError> {
         let is_absent = {
             let epoch = self.epochs.enter(&self.machine);
-            matches!(self.present(object, index, &epoch), Present::Absent(_))
+            matches!(FindPage(self.0).present(object, index, &epoch), Present::Absent(_))
         };
         if is_absent { self.make(object, index) } else { Ok(()) }
     }
