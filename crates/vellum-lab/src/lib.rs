@@ -9,6 +9,7 @@
 //! | [`switches`] | `--set` and `--vs`: the columns of a table |
 //! | [`replay`] | a trace driven through the library on a simulated machine |
 //! | [`repro`] | published experiments, run again |
+//! | [`shipped`] | where the shipped traces lie |
 //! | [`report`] | counters as tables and JSON |
 //!
 //! It is a library so that tests reach every part; the binary only calls [`main`].
@@ -22,6 +23,7 @@ pub mod progress;
 pub mod replay;
 pub mod report;
 pub mod repro;
+pub mod shipped;
 pub mod switches;
 pub mod text;
 

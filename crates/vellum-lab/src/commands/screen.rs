@@ -9,7 +9,6 @@
 //! measurements on this computer, and where these ideas did not help.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::machines;
@@ -21,11 +20,10 @@ use crate::experiment::{Effort, Experiment, Trace};
 use crate::progress::Progress;
 use crate::report::{SCREEN, number, table};
 use crate::repro::{Context, EXPERIMENTS, summary};
+use crate::shipped::{self, TRACES};
 use crate::text::wrapped;
 use crate::{interrupt, switches};
 
-/// Where shipped traces lie, seen from the project's root.
-const TRACES: &str = "traces";
 /// What the programs may take; the rest of the minute is the experiments'.
 const BUDGET: Duration = Duration::from_secs(42);
 const SEED: u64 = 1;
@@ -66,7 +64,7 @@ const SECTIONS: &[Section] = &[
 /// Shows the screen.
 pub fn run() -> Result<(), LabError> {
     let began = Instant::now();
-    let home = home()?;
+    shipped::home()?;
     interrupt::install();
     print(&head())?;
 
@@ -77,8 +75,7 @@ pub fn run() -> Result<(), LabError> {
         if interrupt::requested() {
             break;
         }
-        let path = home.join(TRACES).join(section.trace);
-        let trace = Trace::open(&path)?;
+        let trace = Trace::open(&shipped::trace(section.trace)?)?;
         let columns = switches::columns(&[section.set.to_owned()], &[section.vs.to_owned()])?;
         let work = trace.accesses() * columns.len() as u64;
         let expected = match effort.accesses {
@@ -258,22 +255,6 @@ pub(super) fn host() -> String {
     format!("{}, {cpus} CPU{}{memory}", cpu.trim(), if cpus > 1 { "s" } else { "" })
 }
 
-/// The project's root: said by `./run`, else above the executable, else the working directory.
-fn home() -> Result<PathBuf, LabError> {
-    let from_run = std::env::var_os("VELLUM_HOME").map(PathBuf::from);
-    let exe = std::env::current_exe().ok();
-    let above = exe.iter().flat_map(|e| e.ancestors().skip(1)).map(Path::to_path_buf);
-    let here = std::env::current_dir().ok();
-    from_run.into_iter().chain(above).chain(here).find(|p| p.join(TRACES).is_dir()).ok_or_else(
-        || {
-            LabError::failed(
-                "the shipped traces are not found; start this through ./run, or replay a trace of \
-                 your own: `vellum run --help`",
-            )
-        },
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,7 +262,7 @@ mod tests {
     #[test]
     fn no_line_of_the_screen_is_wider_than_the_page() {
         let trace = Trace {
-            path: PathBuf::new(),
+            path: std::path::PathBuf::new(),
             header: vellum_trace::Header {
                 command: vec!["a-program".to_owned()],
                 ..Default::default()

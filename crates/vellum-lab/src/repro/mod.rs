@@ -17,12 +17,14 @@
 //! | `clear` | clearing in extents |
 //! | `colour` | coloured zero pages |
 //! | `hugezero` | huge pages and tables of zeros |
+//! | `cursor` | a cursor of a page trie, from the failed lookup to the insertion |
 
 pub mod basis;
 pub mod bench;
 pub mod clear;
 pub mod colour;
 mod context;
+pub mod cursor;
 pub mod fixture;
 pub mod hugezero;
 pub mod json;
@@ -35,4 +37,4 @@ pub use context::{Context, PublishedExperiment};
 
 /// All of them, in the order they are run.
 pub const EXPERIMENTS: &[PublishedExperiment] =
-    &[clear::EXPERIMENT, colour::EXPERIMENT, hugezero::EXPERIMENT];
+    &[clear::EXPERIMENT, colour::EXPERIMENT, hugezero::EXPERIMENT, cursor::EXPERIMENT];

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use vellum_sim::Kind;
+use vellum_sim::cache::Kind;
 use vellum_trace::event::{Advice, Change, Event, Map, MapKind};
 use vellum_trace::{LINE, PAGE, TraceReader};
 
@@ -175,10 +175,8 @@ impl Reading {
         let (is_file, is_private) = (map.kind.is_file(), map.kind != MapKind::FileShared);
         if is_file && self.state[page as usize] == Has::Nothing {
             let file = map.inside.map_or(mapping, |(outer, _)| outer);
-            let of = ObjectPage {
-                object: 2 * file as usize + 1,
-                index: map.file_offset / PAGE + at,
-            };
+            let of =
+                ObjectPage { object: 2 * file as usize + 1, index: map.file_offset / PAGE + at };
             self.state[page as usize] = Has::File(of);
             self.act(Act::Touch(Touched { page, of, is_file: true }));
         }

@@ -1,0 +1,43 @@
+//! Cursors of a page trie: an insertion goes on where the lookup has failed.
+//!
+//! A page fault on an absent page searched the object's trie three times from the root. The
+//! published change keeps a cursor: first in loops that take many pages (M1), then in the fault
+//! (M2). The load is a recorded compilation, and the same calls run on the published shape of the
+//! trie and on ours.
+//!
+//! | file | what |
+//! |---|---|
+//! | `load`, `mix` | the recorded compilation; an invented mix |
+//! | `nodes`, `disciplines` | a counting model of the published trie; who has a cursor |
+//! | `library`, `faults` | the same calls on the library's trie; its own faults |
+//! | `price` | visited lines among the compiler's own accesses |
+//! | `published` | figures of the posting, and which of them are noise |
+//! | `sim`, `tables`, `prose`, `summary`, `host` | pages |
+
+pub mod disciplines;
+mod faults;
+mod host;
+mod library;
+pub mod load;
+mod mix;
+pub mod nodes;
+mod price;
+mod prose;
+pub mod published;
+pub mod sim;
+mod summary;
+mod tables;
+
+use super::context::PublishedExperiment;
+
+/// The experiment.
+pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
+    name: "cursor",
+    about: "pages allocated by a cursor: the insertion goes on where the lookup has failed",
+    how: include_str!("how.md"),
+    machines: &["milan", "icelake-x"],
+    sim: sim::run,
+    summary: summary::run,
+    host: host::run,
+    here: host::here,
+};
