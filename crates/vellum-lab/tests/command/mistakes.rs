@@ -215,7 +215,7 @@ fn help_is_help_and_not_an_error() {
         );
     }
     let repro = vellum(&["repro", "--help"]).out;
-    for name in ["clear", "colour", "hugezero"] {
+    for name in ["clear", "colour", "hugezero", "cursor"] {
         assert!(repro.lines().any(|l| l.trim_start().starts_with(name)), "{name}: {repro}");
     }
 }

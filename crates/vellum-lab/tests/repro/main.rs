@@ -6,4 +6,5 @@ mod experiment;
 
 mod clear;
 mod colour;
+mod cursor;
 mod hugezero;

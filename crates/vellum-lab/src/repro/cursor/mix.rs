@@ -8,8 +8,8 @@
 
 use vellum_sim::schedule::Rng;
 
-use super::disciplines::{Discipline, Tries};
 use super::load::ObjectPage;
+use super::shapes::disciplines::{Discipline, Tries};
 
 /// Calls at least.
 const CALLS: u64 = 200_000;

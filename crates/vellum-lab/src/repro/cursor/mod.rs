@@ -8,22 +8,20 @@
 //! | file | what |
 //! |---|---|
 //! | `load`, `mix` | the recorded compilation; an invented mix |
-//! | `nodes`, `disciplines` | a counting model of the published trie; who has a cursor |
-//! | `library`, `faults` | the same calls on the library's trie; its own faults |
+//! | `shapes` | a counting model of the published trie, and the library's; who has a cursor |
+//! | `faults` | the library's own faults |
 //! | `price` | visited lines among the compiler's own accesses |
 //! | `published` | figures of the posting, and which of them are noise |
 //! | `sim`, `tables`, `prose`, `summary`, `host` | pages |
 
-pub mod disciplines;
 mod faults;
 mod host;
-mod library;
 pub mod load;
 mod mix;
-pub mod nodes;
 mod price;
 mod prose;
 pub mod published;
+pub mod shapes;
 pub mod sim;
 mod summary;
 mod tables;

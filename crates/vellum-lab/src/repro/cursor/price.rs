@@ -8,12 +8,12 @@
 
 use std::collections::HashMap;
 
-use vellum_sim::cache::{Agent, Hierarchy, Kind, Level};
+use vellum_sim::cache::{Agent, Hierarchy, Kind};
 use vellum_sim::file::Machine;
 use vellum_sim::memory::Ticks;
 
-use super::disciplines::{Discipline, Published, Tries};
 use super::load::{Act, Load, Moment, ObjectPage, Touched};
+use super::shapes::disciplines::{Discipline, Published, Tries};
 use crate::error::LabError;
 
 /// Lines of a frame.
@@ -21,19 +21,33 @@ const LINES: u64 = 64;
 /// Frames of the slab of nodes; those of the program follow.
 const SLAB: u64 = 4096;
 
-/// Cycles of visited lines, for each call that was counted.
+/// Lines of visited nodes, by the level that had them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Price {
     /// Calls counted.
     pub calls: u64,
-    /// Lines read.
-    pub lines: f64,
-    /// As the caches have them.
-    pub cached: f64,
-    /// All of them in the first level.
-    pub near: f64,
-    /// All of them in memory.
-    pub far: f64,
+    served: [u64; 4],
+}
+
+impl Price {
+    /// Lines read for each call.
+    pub fn lines(&self) -> f64 {
+        self.each(self.served.iter().sum::<u64>() as f64)
+    }
+    /// Cycles for each call, by the latencies of the levels.
+    pub fn cycles(&self, latencies: [f64; 4]) -> f64 {
+        self.each(self.served.iter().zip(latencies).map(|(n, each)| *n as f64 * each).sum())
+    }
+    fn each(&self, sum: f64) -> f64 {
+        sum / self.calls.max(1) as f64
+    }
+}
+
+/// Cycles of a line by the level that has it: the three of caches, and memory beside the CPU.
+pub fn latencies(machine: &Machine) -> [f64; 4] {
+    let [l1, l2, llc, _] = machine.hierarchy(1).latency;
+    let cycles = |ticks: Ticks| ticks.0 as f64 / Ticks::PER_CYCLE as f64;
+    [l1, l2, llc, machine.numa().latency[0][0]].map(cycles)
 }
 
 /// Lines in a row before a call that counts, and twice as many, to see what that does. Basis: a
@@ -49,12 +63,10 @@ pub fn price(
     times: usize,
 ) -> Result<Vec<[Price; 2]>, LabError> {
     let caches = Hierarchy::new(&machine.hierarchy(1)).map_err(LabError::usage)?;
-    let memory = machine.numa().latency[0][0];
     let mut tries = Published::default();
     tries.nodes.lines = Some(Vec::new());
     let mut pricing = Pricing {
         caches,
-        memory,
         tries,
         discipline,
         frames: vec![0; load.pages],
@@ -68,7 +80,6 @@ pub fn price(
 
 struct Pricing {
     caches: Hierarchy,
-    memory: Ticks,
     tries: Published,
     discipline: Discipline,
     /// The frame of each page of the program.
@@ -98,16 +109,7 @@ impl Pricing {
         }
         self.frames.fill(0);
         (0..load.objects).step_by(2).for_each(|object| self.tries.clear(object));
-        self.total.map(|Price { calls, lines, cached, near, far }| {
-            let each = |sum: f64| sum / calls.max(1) as f64;
-            Price {
-                calls,
-                lines: each(lines),
-                cached: each(cached),
-                near: each(near),
-                far: each(far),
-            }
-        })
+        self.total
     }
 
     fn program(&mut self, load: &Load, range: std::ops::Range<usize>) {
@@ -136,20 +138,14 @@ impl Pricing {
         }
         self.tries.fault(of, self.discipline);
         let lines = self.tries.nodes.lines.take().unwrap_or_default();
-        let mut cached = Ticks::ZERO;
+        let mut served = [0; 4];
         for line in &lines {
-            cached += self.latency(*line);
+            let level = self.caches.access(0, Agent::Kernel, *line, Kind::Load).level;
+            served[level as usize] += 1;
         }
-        let cycles = |ticks: Ticks| ticks.0 as f64 / Ticks::PER_CYCLE as f64;
-        let number = lines.len() as f64;
-        for (total, asked) in self.total.iter_mut().zip(WARM) {
-            if warm >= asked {
-                total.calls += 1;
-                total.lines += number;
-                total.cached += cycles(cached);
-                total.near += number * cycles(self.caches.latency(Level::L1));
-                total.far += number * cycles(self.memory);
-            }
+        for (total, _) in self.total.iter_mut().zip(WARM).filter(|(_, asked)| warm >= *asked) {
+            total.calls += 1;
+            (0..served.len()).for_each(|level| total.served[level] += served[level]);
         }
         self.tries.nodes.lines = Some(lines);
         let frame = self.free.pop().unwrap_or_else(|| {
@@ -169,10 +165,5 @@ impl Pricing {
             }
         }
         self.caches.store_stream(0, Agent::Kernel, frame * LINES, LINES, false);
-    }
-
-    fn latency(&mut self, line: u64) -> Ticks {
-        let level = self.caches.access(0, Agent::Kernel, line, Kind::Load).level;
-        if level == Level::Memory { self.memory } else { self.caches.latency(level) }
     }
 }

@@ -1,15 +1,17 @@
 //! The sentences around the figures. Every sentence that judges is chosen by the figures it speaks
 //! of.
 
+use super::price::Price;
 use super::published::{ALLOC, CHANGES, FUNCTIONS, difference, is_noise};
-use super::sim::{RUNS, SAVES, SHARE, Shapes, Taken, share};
+use super::shapes::disciplines::Visits;
+use super::sim::{PRICED, RUNS, SAVES, SHARE, Shapes, Taken, share};
 use crate::report::number::grouped;
 use crate::repro::context::Context;
 use crate::repro::page::Page;
 
 /// The page without its tables and statements.
 pub fn page(context: &Context<'_>, taken: &Taken) -> Page {
-    let counted = |run: usize| taken.prices[run][0][0].calls;
+    let counted = |run: usize| taken.prices.runs[run][0][0].calls;
     let calls = taken.compiled.published[0].calls;
     Page {
         name: "cursor",
@@ -71,8 +73,9 @@ pub fn page(context: &Context<'_>, taken: &Taken) -> Page {
 /// How much the saved cycles differ if calls are twice as warm, as a share.
 fn warmer(taken: &Taken) -> f64 {
     let saved = |warm: usize| {
-        let [root, faults] = &taken.prices[1];
-        root[warm].cached - faults[warm].cached
+        let [root, faults] = &taken.prices.runs[PRICED - 1];
+        let cycles = |price: &Price| price.cycles(taken.prices.latencies);
+        cycles(&root[warm]) - cycles(&faults[warm])
     };
     (saved(1) / saved(0) - 1.0).abs()
 }
@@ -84,9 +87,8 @@ fn out(taken: &Taken) -> Vec<String> {
         _ => "inside",
     };
     let nodes = |whose: &str, shapes: &Shapes| {
-        let of = |visits: &[super::disciplines::Visits; 3]| {
-            format!("{:.1} % in the published shape", Shapes::saved(visits))
-        };
+        let of =
+            |visits: &[Visits; 3]| format!("{:.1} % in the published shape", Shapes::saved(visits));
         format!(
             "{whose} the cursor in the fault saves {} and {:.1} % in ours.",
             of(&shapes.published),
@@ -94,8 +96,8 @@ fn out(taken: &Taken) -> Vec<String> {
         )
     };
     let least = Shapes::saved(&taken.compiled.published).min(Shapes::saved(&taken.compiled.ours));
-    let saved = |run, by: fn(&super::price::Price) -> f64| taken.saved(run, by);
-    let cached = saved(1, |p| p.cached);
+    let (prices, last) = (&taken.prices, PRICED - 1);
+    let cached = prices.saved(last);
     let mut out = vec![
         format!(
             "{} Predicted were at least {} % in both shapes: {}.",
@@ -107,11 +109,11 @@ fn out(taken: &Taken) -> Vec<String> {
         format!(
             "Lines that are not read again save {cached:.0} cycles a call by the simulated caches \
              ({:.0} with cold files), {:.0} if all are in the first level, {:.0} if all are in \
-             memory. That is {:.1} % of the published {ALLOC:.0}, {} the {} to {} % that were \
+             memory, which is more than the call took. By the caches that is {:.1} % of the published {ALLOC:.0}, {} the {} to {} % that were \
              predicted; 7.97 % were measured.",
-            saved(0, |p| p.cached),
-            saved(1, |p| p.near),
-            saved(1, |p| p.far),
+            prices.saved(0),
+            prices.saved_by(last, 0),
+            prices.saved_by(last, 3),
             share(cached),
             band(share(cached), SHARE),
             SHARE[0],
@@ -157,7 +159,9 @@ fn limits(taken: &Taken) -> Vec<String> {
         ),
         "The machine of the posting is unknown, so the page is there for two machines, between two \
          bounds. The measured difference (124 cycles) and M2's figures go into nothing. Absolute \
-         cycles are not claimed: what else the allocation does is not modelled."
+         cycles are not claimed: what else the allocation does is not modelled. A search that is not \
+         made saves instructions and mispredicted branches, too; the price leaves those \
+         out."
             .into(),
         "A trace does not name files: an image of several parts counts as one, another mapping as \
          a file of its own. Nothing is read ahead. A compilation without optimisation stands for \

@@ -1,7 +1,7 @@
 //! The experiment in two lines: nodes visited, and the change that changes nothing.
 
-use super::disciplines::Visits;
 use super::published::FUNCTIONS;
+use super::shapes::disciplines::Visits;
 use super::sim;
 use crate::error::LabError;
 use crate::repro::basis;

@@ -2,26 +2,24 @@
 
 use vellum_sim::file::Machine;
 
-use super::disciplines::Visits;
-use super::price::Price;
 use super::published::{ALLOC, CHANGES, FUNCTIONS};
-use super::sim::{PRICE, Shapes, Taken};
+use super::shapes::disciplines::Visits;
+use super::sim::{PRICE, PRICED, Prices, Rests, Shapes, Taken};
 use crate::error::LabError;
 use crate::repro::basis::{self, Provenance};
 use crate::repro::page::{Pair, Row, Table};
 
 /// All of them.
-pub fn all(machine: &Machine, taken: &Taken) -> Result<Vec<Table>, LabError> {
+pub fn all(machine: &Machine, taken: &Taken, rests: &Rests) -> Result<Vec<Table>, LabError> {
     let exact = basis::provenance(machine, &[])?;
-    let priced = basis::provenance(machine, &PRICE)?;
     let mut tables = vec![
         visits(&exact, "Nodes visited a call, eight compilations: M2", &taken.compiled),
         visits(&exact, "The same of the invented mix: M2", &taken.mixed),
         loops(&exact, taken),
         depths(&exact, taken),
         library(&exact, taken),
-        cycles(&priced, taken),
-        shares(&priced, taken),
+        cycles(machine, &taken.prices, rests)?,
+        shares(machine, &taken.prices, &rests[2])?,
     ];
     tables.extend(FUNCTIONS.iter().map(|function| {
         let rows = (0..8).flat_map(|run| {
@@ -40,12 +38,14 @@ pub fn all(machine: &Machine, taken: &Taken) -> Result<Vec<Table>, LabError> {
         }
     }));
     // What is predicted of alloc stands beside each of its runs.
-    if let Some(alloc) = tables.iter_mut().find(|table| table.title.starts_with("alloc,")) {
+    if let Some(alloc) =
+        tables.iter_mut().find(|table| table.title.starts_with("alloc, cycles a call"))
+    {
         for (nth, row) in alloc.rows.iter_mut().enumerate() {
             let run = usize::from(nth >= 2);
-            let saved = if nth % 2 == 0 { 0.0 } else { taken.saved(run, |price| price.cached) };
+            let saved = if nth % 2 == 0 { 0.0 } else { taken.prices.saved(run) };
             row.ours = [Some(1.0), Some(1.0 - saved / ALLOC)];
-            row.provenance = Some(priced.clone());
+            row.provenance = Some(basis::provenance(machine, &PRICE)?);
         }
     }
     Ok(tables)
@@ -123,41 +123,49 @@ fn library(exact: &Provenance, taken: &Taken) -> Table {
     }
 }
 
-fn cycles(priced: &Provenance, taken: &Taken) -> Table {
-    let both = |run: usize, by: fn(&Price) -> f64| taken.prices[run].map(|price| by(&price[0]));
-    Table {
+fn cycles(machine: &Machine, prices: &Prices, rests: &Rests) -> Result<Table, LabError> {
+    let last = PRICED - 1;
+    let by = |level: usize| prices.cycles(last, [prices.latencies[level]; 4]);
+    let lines = prices.runs[last].map(|price| price[0].lines());
+    let (near, far) = (&["l1d.latency"], &["memory.latency"]);
+    Ok(Table {
         title: "Cycles of visited lines a call, published shape".into(),
         columns: ["root".into(), "faults".into()],
         rows: vec![
-            row("lines, run 2", both(1, |p| p.lines), priced),
-            row("all in the first level, run 2", both(1, |p| p.near), priced),
-            row("simulated caches, run 1 (files cold)", both(0, |p| p.cached), priced),
-            row("simulated caches, run 2", both(1, |p| p.cached), priced),
-            row("all in memory, run 2", both(1, |p| p.far), priced),
+            row("lines, run 2", lines, &basis::provenance(machine, &[])?),
+            row("all in the first level, run 2", by(0), &basis::provenance(machine, near)?),
+            row(
+                "simulated caches, run 1 (files cold)",
+                prices.cycles(0, prices.latencies),
+                &rests[0],
+            ),
+            row("simulated caches, run 2", prices.cycles(last, prices.latencies), &rests[1]),
+            row("all in memory, run 2", by(3), &basis::provenance(machine, far)?),
         ],
-    }
+    })
 }
 
-/// Cycles of `alloc` as a share of the original's.
-fn shares(priced: &Provenance, taken: &Taken) -> Table {
+/// Cycles of `alloc` as a share of the original's. Were all lines in memory, the difference would
+/// be more than the call took, so that bound has no row here.
+fn shares(machine: &Machine, prices: &Prices, rests: &Provenance) -> Result<Table, LabError> {
     let published = |change: usize| -> Pair {
         let function = &FUNCTIONS[0];
         let mean = |runs: &[f64; 8]| runs[1..].iter().sum::<f64>() / 7.0;
         [Some(1.0), Some(mean(&function.after[change]) / mean(&function.before))]
     };
-    let line = |name: &str, published: Pair, saved: f64| Row {
+    let line = |name: &str, published: Pair, saved: f64, rests: &Provenance| Row {
         published,
-        ..row(name, [1.0, 1.0 - saved / ALLOC], priced)
+        ..row(name, [1.0, 1.0 - saved / ALLOC], rests)
     };
-    let m2 = |by: fn(&Price) -> f64| taken.saved(1, by);
-    Table {
+    let near = basis::provenance(machine, &["l1d.latency"])?;
+    let last = PRICED - 1;
+    Ok(Table {
         title: "alloc, cycles as a share of the original's, runs 2 to 8".into(),
         columns: ["original".into(), "cursor".into()],
         rows: vec![
-            line("M1", published(0), 0.0),
-            line("M2, all in the first level", [None, None], m2(|p| p.near)),
-            line("M2, simulated caches", published(1), m2(|p| p.cached)),
-            line("M2, all in memory", [None, None], m2(|p| p.far)),
+            line("M1", published(0), 0.0, &basis::provenance(machine, &[])?),
+            line("M2, simulated caches", published(1), prices.saved(last), rests),
+            line("M2, all in the first level", published(1), prices.saved_by(last, 0), &near),
         ],
-    }
+    })
 }

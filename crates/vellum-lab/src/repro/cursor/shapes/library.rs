@@ -12,8 +12,8 @@ use vellum_sim::SimMachine;
 use vellum_sim::format::Format;
 
 use super::disciplines::{Discipline, Tries, Visits};
-use super::load::ObjectPage;
 use crate::error::LabError;
+use crate::repro::cursor::load::ObjectPage;
 
 /// A trie of the library for each object.
 pub struct Library<'v, F: Format> {

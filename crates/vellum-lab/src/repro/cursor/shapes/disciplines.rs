@@ -6,8 +6,8 @@
 
 use std::collections::HashSet;
 
-use super::load::{Act, Load, ObjectPage};
 use super::nodes::{Nodes, Place, Steps};
+use crate::repro::cursor::load::{Act, Load, ObjectPage};
 
 /// Who has a cursor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
