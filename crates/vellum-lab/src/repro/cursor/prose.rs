@@ -40,7 +40,7 @@ pub fn page(context: &Context<'_>, taken: &Taken) -> Page {
              counting model with 16 slots a node (152 bytes); unit tests hold it against a sorted \
              map and the measured bytes an entry (10.1 dense, 20.3 at a distance of 512). Our \
              shape is the library's trie, with a second lookup under the guard in place of the \
-             search for the page before."
+             search for the page before; its climbs are among its visits."
                 .into(),
             format!(
                 "Cycles: the compiler's accesses of two runs go through the simulated caches, and \
@@ -109,8 +109,8 @@ fn out(taken: &Taken) -> Vec<String> {
         format!(
             "Lines that are not read again save {cached:.0} cycles a call by the simulated caches \
              ({:.0} with cold files), {:.0} if all are in the first level, {:.0} if all are in \
-             memory, which is more than the call took. By the caches that is {:.1} % of the published {ALLOC:.0}, {} the {} to {} % that were \
-             predicted; 7.97 % were measured.",
+             memory, which is more than the call took. By the caches that is {:.1} % of the \
+             published {ALLOC:.0}, {} the {} to {} % that were predicted; 7.97 % were measured.",
             prices.saved(0),
             prices.saved_by(last, 0),
             prices.saved_by(last, 3),
@@ -159,9 +159,8 @@ fn limits(taken: &Taken) -> Vec<String> {
         ),
         "The machine of the posting is unknown, so the page is there for two machines, between two \
          bounds. The measured difference (124 cycles) and M2's figures go into nothing. Absolute \
-         cycles are not claimed: what else the allocation does is not modelled. A search that is not \
-         made saves instructions and mispredicted branches, too; the price leaves those \
-         out."
+         cycles are not claimed: what else the allocation does is not modelled. A search that is \
+         not made saves instructions and mispredicted branches, too; the price leaves those out."
             .into(),
         "A trace does not name files: an image of several parts counts as one, another mapping as \
          a file of its own. Nothing is read ahead. A compilation without optimisation stands for \
