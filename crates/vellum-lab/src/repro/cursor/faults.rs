@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 
 use vellum::ObjectPart;
 use vellum::addr::Va;
-use vellum::config::Config;
 use vellum::space::{Access, Attrs, Placement, Rights};
 use vellum::stats::Counter;
 use vellum_sim::file::Machine;
@@ -19,25 +18,23 @@ use crate::repro::fixture::{Fixture, Workload, boot};
 /// The switch of the library that gives its fault a cursor.
 pub const SWITCH: &str = "alloc.cursor";
 
-/// Nodes visited for each fault of a run: as private memory, and as objects with the switch off and
-/// on; `None` if the library has no such switch.
+/// Nodes visited for each fault of a run, with the switch off and on.
 pub struct Faults {
-    /// Private memory.
-    pub private: f64,
-    /// Objects.
-    pub objects: Option<[f64; 2]>,
+    /// Pages of private memory.
+    pub private: [f64; 2],
+    /// Pages of objects.
+    pub objects: [f64; 2],
 }
 
-/// Counts all three on a machine.
+/// Counts them on a machine.
 pub fn count(machine: &Machine, load: &Load) -> Result<Faults, LabError> {
-    let run = |switches: &[(&str, &str)], as_objects| {
-        let switches: Vec<_> = [("thp", "never")].iter().chain(switches).copied().collect();
+    let run = |as_objects, value| {
         let work = Run { load, as_objects };
+        let switches = [("thp", "never"), (SWITCH, value)];
         boot(&Parts::of(machine, 1), Options::default(), &switches, work)
     };
-    let has_switch = Config::default().set(SWITCH, "on").is_ok();
-    let objects = || Ok([run(&[(SWITCH, "off")], true)?, run(&[(SWITCH, "on")], true)?]);
-    Ok(Faults { private: run(&[], false)?, objects: has_switch.then(objects).transpose()? })
+    let both = |as_objects| Ok::<_, LabError>([run(as_objects, "off")?, run(as_objects, "on")?]);
+    Ok(Faults { private: both(false)?, objects: both(true)? })
 }
 
 struct Run<'l> {

@@ -75,10 +75,6 @@ pub fn run() -> Result<Page, LabError> {
         )],
         ..Page::default()
     };
-    if Config::default().set(SWITCH, "on").is_err() {
-        page.skipped.push(format!("all of it: the library has no switch {SWITCH}."));
-        return Ok(page);
-    }
     let mut rows = Vec::new();
     for case in cases(PAGES) {
         let times = measure(&case, PAIRS).map_err(LabError::failed)?;
@@ -114,9 +110,6 @@ pub fn run() -> Result<Page, LabError> {
 
 /// A line of the first screen.
 pub fn here() -> Result<Vec<Row>, String> {
-    if Config::default().set(SWITCH, "on").is_err() {
-        return Err(format!("the library has no switch {SWITCH}"));
-    }
     let case = cases(GLANCE).swap_remove(1);
     let times = measure(&case, PAIRS).map_err(|e| e.to_string())?;
     Ok(vec![row("a page of an object, random, ns: root > cursor", &times)])
@@ -150,17 +143,14 @@ fn row(name: &str, times: &Times) -> Row {
 
 fn measure(case: &Case, pairs: usize) -> io::Result<Times> {
     let bytes = (case.order.len() as u64) << 12;
-    let boot = |value| {
-        let mut config = Config { thp: Thp::Never, ..Config::default() };
-        if config.set(SWITCH, value).is_err() {
-            return Err(io::Error::other("the library has no such switch"));
-        }
+    let boot = |alloc_cursor| {
+        let config = Config { thp: Thp::Never, alloc_cursor, ..Config::default() };
         let plan = Plan { moves_bytes: case.clears, ..Plan::new(1, 2 * bytes + (64 << 20)) };
         let library = Library::new(plan, config)?;
         library.warm();
-        Ok(library)
+        Ok::<_, io::Error>(library)
     };
-    let libraries = [boot("off")?, boot("on")?];
+    let libraries = [boot(false)?, boot(true)?];
     alone(|| {
         // The first pair warms both, and is dropped.
         let one = |nth: usize| {

@@ -47,7 +47,8 @@ impl Price {
 pub fn latencies(machine: &Machine) -> [f64; 4] {
     let [l1, l2, llc, _] = machine.hierarchy(1).latency;
     let cycles = |ticks: Ticks| ticks.0 as f64 / Ticks::PER_CYCLE as f64;
-    [l1, l2, llc, machine.numa().latency[0][0]].map(cycles)
+    let node = machine.node_of_cpu(0);
+    [l1, l2, llc, machine.numa().latency[node][node]].map(cycles)
 }
 
 /// Lines in a row before a call that counts, and twice as many, to see what that does. Basis: a

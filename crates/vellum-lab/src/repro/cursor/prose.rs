@@ -98,7 +98,8 @@ fn out(taken: &Taken) -> Vec<String> {
     let least = Shapes::saved(&taken.compiled.published).min(Shapes::saved(&taken.compiled.ours));
     let (prices, last) = (&taken.prices, PRICED - 1);
     let cached = prices.saved(last);
-    let mut out = vec![
+    let [off, on] = taken.faults.objects;
+    vec![
         format!(
             "{} Predicted were at least {} % in both shapes: {}.",
             nodes("Of the nodes that a call visits", &taken.compiled),
@@ -120,15 +121,12 @@ fn out(taken: &Taken) -> Vec<String> {
             SHARE[1],
         ),
         noise(),
-    ];
-    if let Some([off, on]) = taken.faults.objects {
-        out.push(format!(
+        format!(
             "The library's own faults on pages of objects visit {off:.2} nodes with \
              alloc.cursor=off and {on:.2} with on, {:.1} % fewer.",
             100.0 * (1.0 - on / off)
-        ));
-    }
-    out
+        ),
+    ]
 }
 
 /// The rule for published differences, and what it says of each.
@@ -155,7 +153,7 @@ fn limits(taken: &Taken) -> Vec<String> {
             "Private memory has no trie in this library: its faults visit {} nodes, and a cursor \
              saves nothing. The compiler's own memory is of that kind; only what is mapped from \
              objects gains.",
-            taken.faults.private
+            taken.faults.private[1]
         ),
         "The machine of the posting is unknown, so the page is there for two machines, between two \
          bounds. The measured difference (124 cycles) and M2's figures go into nothing. Absolute \

@@ -19,7 +19,7 @@ pub fn all(machine: &Machine, taken: &Taken, rests: &Rests) -> Result<Vec<Table>
         depths(&exact, taken),
         library(&exact, taken),
         cycles(machine, &taken.prices, rests)?,
-        shares(machine, &taken.prices, &rests[2])?,
+        shares(machine, taken, &rests[2])?,
     ];
     tables.extend(FUNCTIONS.iter().map(|function| {
         let rows = (0..8).flat_map(|run| {
@@ -37,14 +37,15 @@ pub fn all(machine: &Machine, taken: &Taken, rests: &Rests) -> Result<Vec<Table>
             rows: rows.collect(),
         }
     }));
+    let by_loops = taken.saved_by_loops();
     // What is predicted of alloc stands beside each of its runs.
     if let Some(alloc) =
         tables.iter_mut().find(|table| table.title.starts_with("alloc, cycles a call"))
     {
         for (nth, row) in alloc.rows.iter_mut().enumerate() {
             let run = usize::from(nth >= 2);
-            let saved = if nth % 2 == 0 { 0.0 } else { taken.prices.saved(run) };
-            row.ours = [Some(1.0), Some(1.0 - saved / ALLOC)];
+            let saved = if nth % 2 == 0 { by_loops } else { Some(taken.prices.saved(run)) };
+            row.ours = [Some(1.0), saved.map(|saved| 1.0 - saved / ALLOC)];
             row.provenance = Some(basis::provenance(machine, &PRICE)?);
         }
     }
@@ -114,8 +115,10 @@ fn depths(exact: &Provenance, taken: &Taken) -> Table {
 
 fn library(exact: &Provenance, taken: &Taken) -> Table {
     let faults = &taken.faults;
-    let mut rows = vec![row("as private memory", [faults.private; 2], exact)];
-    rows.extend(faults.objects.map(|visits| row("as objects", visits, exact)));
+    let rows = vec![
+        row("as private memory", faults.private, exact),
+        row("as objects", faults.objects, exact),
+    ];
     Table {
         title: "Nodes that the library's own faults visit, one compilation: alloc.cursor".into(),
         columns: ["off".into(), "on".into()],
@@ -147,25 +150,26 @@ fn cycles(machine: &Machine, prices: &Prices, rests: &Rests) -> Result<Table, La
 
 /// Cycles of `alloc` as a share of the original's. Were all lines in memory, the difference would
 /// be more than the call took, so that bound has no row here.
-fn shares(machine: &Machine, prices: &Prices, rests: &Provenance) -> Result<Table, LabError> {
+fn shares(machine: &Machine, taken: &Taken, rests: &Provenance) -> Result<Table, LabError> {
     let published = |change: usize| -> Pair {
         let function = &FUNCTIONS[0];
         let mean = |runs: &[f64; 8]| runs[1..].iter().sum::<f64>() / 7.0;
         [Some(1.0), Some(mean(&function.after[change]) / mean(&function.before))]
     };
-    let line = |name: &str, published: Pair, saved: f64, rests: &Provenance| Row {
+    let line = |name: &str, published: Pair, saved: Option<f64>, rests: &Provenance| Row {
         published,
-        ..row(name, [1.0, 1.0 - saved / ALLOC], rests)
+        ours: [Some(1.0), saved.map(|saved| 1.0 - saved / ALLOC)],
+        ..row(name, [1.0; 2], rests)
     };
     let near = basis::provenance(machine, &["l1d.latency"])?;
-    let last = PRICED - 1;
+    let (prices, last) = (&taken.prices, PRICED - 1);
     Ok(Table {
         title: "alloc, cycles as a share of the original's, runs 2 to 8".into(),
         columns: ["original".into(), "cursor".into()],
         rows: vec![
-            line("M1", published(0), 0.0, &basis::provenance(machine, &[])?),
-            line("M2, simulated caches", published(1), prices.saved(last), rests),
-            line("M2, all in the first level", published(1), prices.saved_by(last, 0), &near),
+            line("M1", published(0), taken.saved_by_loops(), &basis::provenance(machine, &[])?),
+            line("M2, simulated caches", published(1), Some(prices.saved(last)), rests),
+            line("M2, all in the first level", published(1), Some(prices.saved_by(last, 0)), &near),
         ],
     })
 }
