@@ -194,3 +194,29 @@ fn an_object_stays_until_its_last_run_is_answered() {
     fx.end([space]);
     assert_eq!(fx.count(Counter::FilePages), 0);
 }
+
+on_both!(all_changes, c_9_a_fault_goes_on_though_all_else_changed_while_its_pager_read);
+
+fn all_changes<C: Arch>() {
+    let f = paged::<C>(600 * KIB4);
+    f.disk().set(LATE);
+    scope(|threads| {
+        let fault = on(threads, &f, 1, |f| f.peek(300));
+        while f.disk().calls().is_empty() {
+            yield_now();
+        }
+        f.disk().set(Habits::default());
+        // Small nodes of the trie become large ones, and go again.
+        for round in 0..2 {
+            let others = || (0..600).filter(|n| *n != 300);
+            others().for_each(|n| assert_eq!(f.word(n), Ok(n + 1), "round {round}"));
+            assert_eq!(f.evict(), 599);
+        }
+        assert!(!fault.is_finished(), "a page is shown that is not read");
+        answer(&f, 1);
+        assert_eq!(fault.join().unwrap(), Ok(301));
+    });
+    assert_eq!(f.fx.vm.objects().usage(&f.object).pages, 1);
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}

@@ -83,3 +83,22 @@ fn a_fault_that_finds_no_memory_for_its_tables_leaves_no_page_in_the_object() {
     fx.vm.objects().discard(object);
     fx.end([space]);
 }
+
+#[test]
+fn c_5_a_fault_that_finds_no_node_gives_its_page_back() {
+    for alloc_cursor in [true, false] {
+        let fx = fixture(600, Config { alloc_cursor, ..no_thp() });
+        let object = fx.object(MIB2);
+        let space = fx.with_object(AT, MIB2, &object);
+        // The trie of one page has no node. The table is there from here on.
+        assert_eq!(fx.poke(&space, page_at(1), 7), Ok(()));
+        assert_eq!(fx.count(Counter::ObjectNodes), 0);
+        each_allocation_fails(&fx, &[&space], || {
+            let done = fx.vm.fault(&space, page_at(9), Access::Write);
+            done.map(drop).map_err(|error| error.to_string())
+        });
+        assert_eq!((fx.count(Counter::ObjectNodes), fx.peek(&space, page_at(1))), (1, Ok(7)));
+        fx.vm.objects().discard(object);
+        fx.end([space]);
+    }
+}
