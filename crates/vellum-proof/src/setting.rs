@@ -102,6 +102,7 @@ impl Setting {
             preempt: [Preemption::Voluntary, Preemption::None, Preemption::Full, Preemption::Lazy]
                 [pick(4) as usize],
             alloc_cursor: pick(4) != 0,
+            file_readahead: [1, config.file_readahead][pick(2) as usize],
             file_around: [Order::BASE, config.file_around][pick(2) as usize],
             ..config
         };
@@ -137,6 +138,9 @@ mod tests {
         );
         assert!(both(|s| s.config.alloc_zero) && both(|s| s.config.alloc_cursor));
         assert!(both(|s| s.config.clear_batch == ClearBatch::Pages(3)));
+        assert!(
+            both(|s| s.config.file_readahead == 1) && both(|s| s.config.file_around > Order::BASE)
+        );
         assert!(
             both(|s| s.config.numa == NumaPolicy::Interleave)
                 && both(|s| s.plan.tlb == Shape::TINY)

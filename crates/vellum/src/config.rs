@@ -4,8 +4,9 @@
 //! here, the docs. The table [`SWITCHES`] is the only list; parsing, printing and `vellum switches`
 //! all read it.
 
-use crate::addr::Order;
+use crate::addr::{Order, PAGE_SIZE};
 use crate::error::ConfigError;
+use crate::machine::RUN_PAGES;
 
 /// Most colours there are: those of s390 from z13 on, the most any kernel has used.
 pub const MAX_COLOURS: u64 = 128;
@@ -176,6 +177,9 @@ pub struct Config {
     /// `file.around`: the aligned block around a read fault of which the pages that an object has
     /// are mapped; [`MOST_AROUND`] where it says more, [`Order::BASE`] for none but the page.
     pub file_around: Order,
+    /// `file.readahead`: base pages that a pager is asked for at once while they are wanted in
+    /// order; [`RUN_PAGES`] at most, 1 for none ahead.
+    pub file_readahead: u64,
 }
 
 impl Default for Config {
@@ -197,6 +201,7 @@ impl Default for Config {
             tlb_batch: true,
             numa: NumaPolicy::default(),
             file_around: AROUND,
+            file_readahead: RUN_PAGES as u64,
         }
     }
 }
@@ -419,6 +424,18 @@ pub const SWITCHES: &[Switch] = &[
             true
         },
     },
+    Switch {
+        name: "file.readahead",
+        values: "off|BYTES, whole pages to 128K",
+        default: "128K",
+        trades: "one request of a pager for many pages that follow each other, for memory and time \
+                 of those that nobody uses",
+        set: |c, _, v| {
+            let pages = if v == "off" { Some(1) } else { bytes(v).and_then(whole_pages) };
+            let pages = pages.filter(|&pages| pages <= RUN_PAGES as u64);
+            pages.map(|pages| c.file_readahead = pages).is_some()
+        },
+    },
 ];
 
 /// A length: digits, then K, M or G for binary multiples.
@@ -433,6 +450,12 @@ fn bytes(v: &str) -> Option<u64> {
         return None;
     }
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Base pages of a length that has no part of one.
+fn whole_pages(bytes: u64) -> Option<u64> {
+    let page = PAGE_SIZE as u64;
+    (bytes != 0 && bytes.is_multiple_of(page)).then(|| bytes / page)
 }
 
 impl Config {
@@ -466,7 +489,7 @@ mod tests {
             for v in s.values.split('|') {
                 // Behind a comma it says which of them.
                 let v = match v.split(',').next().unwrap_or(v) {
-                    "BYTES" if s.name == "file.around" => "8K".into(),
+                    "BYTES" if s.name.starts_with("file.") => "8K".into(),
                     "BYTES" => "8M".into(),
                     "MICROSECONDS" => "250".into(),
                     v => v.replace('N', "1"),
@@ -489,6 +512,9 @@ mod tests {
         }
         for v in ["0", "4K", "12K", "512K"] {
             assert!(Config::default().set("file.around", v).is_err(), "{v}");
+        }
+        for v in ["0", "6K", "132K"] {
+            assert!(Config::default().set("file.readahead", v).is_err(), "{v}");
         }
         assert_eq!(Config::default().set("no.such", "on"), Err(ConfigError::UnknownSwitch));
         assert_eq!(

@@ -101,6 +101,8 @@ counters! {
     PageOut = "pgpgout",
     /// Faults for which a pager had to read.
     MajorFaults = "pgmajfault",
+    /// Pages that pagers were asked for before anybody wanted them.
+    ReadaheadPages = "readahead_pages",
     /// Runs that a pager could not write.
     WritebackErrors = "writeback_errors",
     /// Gauge: pages of objects that at least one entry maps.

@@ -61,7 +61,9 @@ impl StartState {
     /// The switches.
     pub fn config(&self) -> Config {
         let thp = if self.huge && !self.small { Thp::Always } else { Thp::Never };
-        Config { thp, zero_huge: self.zeros, ..Config::default() }
+        // With pages ahead all of the small object comes at once.
+        let file_readahead = if self.kind == PageState::Read { 32 } else { 1 };
+        Config { thp, zero_huge: self.zeros, file_readahead, ..Config::default() }
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Object {
 #[derive(Clone, Debug)]
 struct File {
     disk: BTreeMap<u64, Contents>,
+    /// The library reads ahead: any page that nobody wrote may be there.
+    ahead: bool,
     /// Pages that were written.
     dirty: BTreeSet<u64>,
     /// Others that may count as written: an access was about to, and then there was no memory.
@@ -42,10 +44,10 @@ impl Object {
         Object { bytes, pages, unsure, seals: Seals::default(), file: None }
     }
 
-    /// One whose contents a pager has: those pages, in their order.
-    pub fn paged(bytes: u64, disk: impl Iterator<Item = Contents>) -> Object {
+    /// One whose contents a pager has: those pages, in their order. `ahead`: pages are read ahead.
+    pub fn paged(bytes: u64, disk: impl Iterator<Item = Contents>, ahead: bool) -> Object {
         let disk = (0..).zip(disk).collect();
-        let file = File { disk, dirty: BTreeSet::new(), perhaps: BTreeSet::new() };
+        let file = File { disk, ahead, dirty: BTreeSet::new(), perhaps: BTreeSet::new() };
         Object { file: Some(file), ..Object::new(bytes) }
     }
 
@@ -138,7 +140,8 @@ impl Object {
     /// Pages that the library has made.
     pub fn count(&self) -> RangeInclusive<u64> {
         let sure = self.pages.len() as u64;
-        sure..=sure + self.unsure.len() as u64
+        let most = sure + self.unsure.len() as u64;
+        sure..=if self.is_read_ahead() { most.max(self.bytes.div_ceil(PAGE)) } else { most }
     }
 
     /// The indices of pages that there are.
@@ -153,7 +156,12 @@ impl Object {
 
     /// Whether the library may have that page.
     pub fn may_have(&self, index: u64) -> bool {
-        self.has(index) || self.unsure.contains(&index)
+        let may_be_ahead = self.is_read_ahead() && self.reaches(index);
+        self.has(index) || self.unsure.contains(&index) || may_be_ahead
+    }
+
+    fn is_read_ahead(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.ahead)
     }
 
     /// Whether that may be the first byte from one on that lies in a page.

@@ -144,7 +144,8 @@ impl<C: Codec> Play<'_, C> {
         };
         let mut disk = self.vm.machine().disk.borrow_mut();
         (0..pages).for_each(|index| disk.put(name, index, page(index)));
-        Object::paged(bytes, (0..pages).map(page))
+        let ahead = self.vm.config().file_readahead > 1;
+        Object::paged(bytes, (0..pages).map(page), ahead)
     }
 
     /// Whether pagers fail to read, and to write.

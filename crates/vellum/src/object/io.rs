@@ -17,17 +17,15 @@
 
 use core::ptr::NonNull;
 
-use crate::addr::{Order, PAGE_SIZE, Pfn};
-use crate::error::NoMemory;
-use crate::frame::{AllocRequest, Data, PageIo, SlabRef, has_failed, io_of, is_taken};
-use crate::machine::{Act, Machine, PageAnswer, PageRun, RUN_PAGES, Use};
-use crate::object::manage::owner_of;
-use crate::object::{InsertError, ObjectLayer, ObjectPage, PageMark, Tries};
+use crate::addr::{PAGE_SIZE, Pfn};
+use crate::frame::{Data, PageIo, SlabRef, has_failed, io_of, is_taken};
+use crate::machine::{Act, Machine, PageAnswer, PageRun, RUN_PAGES};
+use crate::object::{ObjectLayer, ObjectPage, PageMark, Tries};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
+use crate::sync::Token;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Above, Object, Token};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// What is cleared with, a piece at a time.
@@ -37,16 +35,6 @@ static ZEROS: [u8; 256] = [0; 256];
 const UNDER_WAY: u64 = 0;
 const WRITTEN: u64 = 1;
 const FAILED: u64 = 2;
-
-/// How the attempt to fetch a page began.
-pub(crate) enum Fetch {
-    /// A pager fills it; the caller waits, with [`ObjectIo::wait_for_pager`].
-    Begun(Pfn),
-    /// Somebody was faster.
-    There,
-    /// It lies past the end.
-    Beyond,
-}
 
 /// The next page that has to be written.
 pub(crate) enum NextDirty {
@@ -67,48 +55,8 @@ pub(crate) struct ObjectIo<'v, M: Machine>(pub &'v ObjectLayer<M>);
 over!(ObjectIo, ObjectLayer);
 
 impl<M: Machine> ObjectIo<'_, M> {
-    /// Has the pager fill a page that is absent. The caller keeps the object, holds no lock and is
-    /// in no epoch.
-    pub fn fetch_page<H: Above<Object>>(
-        self,
-        object: SlabRef,
-        index: u64,
-        want: &AllocRequest,
-        token: &mut Token<H>,
-    ) -> Result<Fetch, NoMemory> {
-        let m = &self.machine;
-        let pfn = {
-            let _in_hand = self.hands.begin(m);
-            let want = AllocRequest { use_: Use::Object, ..*want };
-            let pfn = self.frames.alloc(m, Order::BASE, &want)?;
-            let data = Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
-            data.freeze();
-            data.begin_io(PageIo::Read);
-            ObjectFrame(self.0).keep(pfn);
-            match self.insert_page(object, index, pfn, token) {
-                Ok(()) => pfn,
-                Err(error) => {
-                    data.set_uses(1);
-                    data.end_read(false);
-                    self.untake(pfn, Order::BASE);
-                    return match error {
-                        InsertError::Index => Ok(Fetch::Beyond),
-                        InsertError::Occupied => Ok(Fetch::There),
-                        _ => Err(NoMemory),
-                    };
-                }
-            }
-        };
-        let record = self.object(object);
-        self.count_object_pages(record, 1);
-        if let Some(answer) = m.page_in(self.run_of(object, &[(pfn, index)], false)) {
-            self.answer(answer);
-        }
-        Ok(Fetch::Begun(pfn))
-    }
-
     /// A run for the pager, which keeps the object.
-    fn run_of(self, object: SlabRef, pages: &[ObjectPage], writes: bool) -> PageRun {
+    pub(super) fn run_of(self, object: SlabRef, pages: &[ObjectPage], writes: bool) -> PageRun {
         let record = self.object(object);
         record.attachments.keep();
         let mut frames = [Pfn(0); RUN_PAGES];

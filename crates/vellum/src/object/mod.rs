@@ -2,6 +2,7 @@
 //! cursor under the trie's guard.
 
 mod cursor;
+mod fetch;
 mod find_page;
 mod io;
 mod layer;
@@ -12,8 +13,9 @@ mod trie;
 mod tries;
 
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
+pub(crate) use fetch::Fetch;
 pub(crate) use find_page::{FindPage, Present};
-pub(crate) use io::{Fetch, NextDirty, ObjectIo};
+pub(crate) use io::{NextDirty, ObjectIo};
 pub(crate) use layer::ObjectLayer;
 pub(crate) use page::{ObjectPage, PageKind};
 pub(crate) use record::{MOST_BYTES, ObjectRecord};

@@ -4,8 +4,8 @@ use core::ptr::NonNull;
 
 use crate::addr::PAGE_SIZE;
 use crate::frame::SlabRef;
-use crate::machine::Machine;
-use crate::object::trie::Trie;
+use crate::machine::{Machine, RUN_PAGES};
+use crate::object::trie::{INDEX_END, Trie};
 use crate::rmap::attachment::AttachmentList;
 use crate::space::Seals;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -68,6 +68,12 @@ impl Object {
 /// Bytes that an object may have, at most: what is left of 2^64 so that no end wraps.
 pub(crate) const MOST_BYTES: u64 = !(PAGE_SIZE as u64 - 1);
 
+/// Bits that say how many pages the last fetch had; the index after it has the rest.
+const FETCHED_BITS: u32 = 6;
+const FETCHED_MASK: u64 = (1 << FETCHED_BITS) - 1;
+
+const _: () = assert!(RUN_PAGES as u64 <= FETCHED_MASK && INDEX_END <= u64::MAX >> FETCHED_BITS);
+
 /// Part of an object: what a mapping begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectPart<'o> {
@@ -86,6 +92,9 @@ pub(crate) struct ObjectRecord {
     size: AtomicU64,
     /// The number of the pager that has the contents, if one has. For life.
     pager: Option<u64>,
+    /// Where the last fetch from the pager ended, and below that, in six bits, how many pages it
+    /// had. Anyone; it decides about speed alone.
+    fetched: AtomicU64,
     /// Pages with the mark `Dirty`. Under the guard.
     dirty: AtomicU64,
     /// Not 0 while a call takes pages out. Anyone, by exchange.
@@ -106,7 +115,19 @@ impl ObjectRecord {
         let (next, previous) = (AtomicU64::new(0), AtomicU64::new(0));
         let attachments = AttachmentList::new();
         let (dirty, seals) = (AtomicU64::new(0), AtomicU64::new(0));
-        ObjectRecord { attachments, size, pager, dirty, changing, seals, next, previous, trie }
+        let fetched = AtomicU64::new(0);
+        ObjectRecord {
+            attachments,
+            size,
+            pager,
+            fetched,
+            dirty,
+            changing,
+            seals,
+            next,
+            previous,
+            trie,
+        }
     }
 
     /// Its size in bytes.
@@ -119,6 +140,17 @@ impl ObjectRecord {
     #[inline]
     pub fn pager(&self) -> Option<u64> {
         self.pager
+    }
+
+    /// The index after the pages of the last fetch, and how many they were; 0 if there was none.
+    pub(super) fn fetched(&self) -> (u64, u64) {
+        let word = self.fetched.load(Ordering::Relaxed);
+        (word >> FETCHED_BITS, word & FETCHED_MASK)
+    }
+
+    /// Notes a fetch.
+    pub(super) fn set_fetched(&self, next: u64, pages: u64) {
+        self.fetched.store(next << FETCHED_BITS | pages, Ordering::Relaxed);
     }
 
     /// Pages that were written since they were last clean.

@@ -220,3 +220,26 @@ fn all_changes<C: Arch>() {
     f.fx.check(&[&f.space]);
     f.end([]);
 }
+
+on_both!(not_around, a_page_that_is_being_read_is_not_mapped_around_a_fault);
+
+fn not_around<C: Arch>() {
+    let f = paged::<C>(8 * KIB4);
+    assert_eq!((f.word(2), f.word(4)), (Ok(3), Ok(5)));
+    f.disk().calls();
+    f.disk().set(LATE);
+    scope(|threads| {
+        let reader = on(threads, &f, 1, |f| f.word(3));
+        while f.disk().calls().is_empty() {
+            yield_now();
+        }
+        assert_eq!(f.peek(2), Ok(3));
+        let mapped = (0..8).filter(|&n| f.fx.frame_at(&f.space, page_at(n)).is_some());
+        assert_eq!(mapped.collect::<Vec<_>>(), [2, 4]);
+        answer(&f, 1);
+        assert_eq!(reader.join().unwrap(), Ok(4));
+    });
+    assert_eq!(f.peek(3), Ok(4));
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}

@@ -1,5 +1,6 @@
 //! Objects whose contents a pager has: what is read, when, and what reaches the pager.
 
+mod ahead;
 mod around;
 mod late;
 mod oom;
@@ -22,8 +23,13 @@ struct Paged<C: Arch = X86_64> {
     space: Space,
 }
 
+/// Nothing is read ahead.
 fn paged<C: Arch>(bytes: u64) -> Paged<C> {
-    let fx = fixture_of::<C>(4, 4096, Config::default());
+    paged_ahead(bytes, 1)
+}
+
+fn paged_ahead<C: Arch>(bytes: u64, file_readahead: u64) -> Paged<C> {
+    let fx = fixture_of::<C>(4, 4096, Config { file_readahead, ..Config::default() });
     let pages = bytes.div_ceil(KIB4);
     (0..pages + 2).for_each(|n| fx.m().disk.put(FILE, n, n + 1));
     let object = fx.vm.objects().create_paged(bytes, FILE).unwrap();

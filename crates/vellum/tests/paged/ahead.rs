@@ -1,0 +1,92 @@
+//! Reading ahead (`file.readahead`).
+
+use super::*;
+
+/// What the pager was asked for since the last time, in pages: where each run begins, and how long
+/// it is.
+fn runs<C: Arch>(f: &Paged<C>) -> Vec<(u64, u64)> {
+    f.calls(false).into_iter().map(|(page, bytes)| (page, bytes.div_ceil(KIB4))).collect()
+}
+
+on_both!(doubles, runs_double_while_pages_are_wanted_in_order);
+
+fn doubles<C: Arch>() {
+    for (most, wanted) in [
+        (1, vec![(0, 1), (1, 1), (2, 1)]),
+        (3, vec![(0, 3), (3, 3), (6, 3)]),
+        (32, vec![(0, 4), (4, 8), (12, 16), (28, 32), (60, 32)]),
+        (1000, vec![(0, 4), (4, 8), (12, 16), (28, 32), (60, 32)]),
+    ] {
+        let f = paged_ahead::<C>(600 * KIB4, most);
+        let pages = wanted.iter().map(|run| run.1).sum();
+        (0..pages).for_each(|n| assert_eq!(f.peek(n), Ok(n + 1), "page {n}, at most {most}"));
+        assert_eq!(runs(&f), wanted, "at most {most}");
+        let ahead = pages as i64 - wanted.len() as i64;
+        assert_eq!(f.fx.count(Counter::ReadaheadPages), ahead, "at most {most}");
+        assert_eq!(f.fx.count(Counter::MajorFaults), wanted.len() as i64);
+        assert_eq!(f.fx.count(Counter::PageIn), 4 * pages as i64);
+        f.fx.check(&[&f.space]);
+        f.end([]);
+    }
+}
+
+on_both!(jumps, after_a_jump_one_page_is_read_and_then_more_again);
+
+fn jumps<C: Arch>() {
+    let f = paged_ahead::<C>(600 * KIB4, 32);
+    for n in [0, 100, 101, 102, 103, 104, 105, 300, 50, 51] {
+        assert_eq!(f.word(n), Ok(n + 1));
+    }
+    // 101 is the page after the last fetch: four, and then eight.
+    assert_eq!(runs(&f), [(0, 4), (100, 1), (101, 4), (105, 8), (300, 1), (50, 1), (51, 4)]);
+    f.end([]);
+}
+
+on_both!(bounds, a_run_ends_at_a_page_that_is_there_and_at_the_end);
+
+fn bounds<C: Arch>() {
+    let f = paged_ahead::<C>(6 * KIB4 + 100, 32);
+    assert_eq!(f.word(2), Ok(3));
+    assert_eq!(f.poke(2, 30), Ok(()));
+    assert_eq!((f.word(0), f.word(3)), (Ok(1), Ok(4)));
+    assert_eq!(f.word(4), Ok(5));
+    assert_eq!(runs(&f), [(2, 1), (0, 2), (3, 1), (4, 3)]);
+    assert_eq!((f.word(2), f.fx.vm.objects().usage(&f.object).pages), (Ok(30), 7));
+    assert_eq!(f.peek(6), Ok(7), "the last page has 100 bytes");
+    assert_eq!(f.peek(7), Err(FaultError::Beyond));
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}
+
+on_both!(fails, what_cannot_be_read_ahead_is_absent_and_asked_for_again);
+
+fn fails<C: Arch>() {
+    let f = paged_ahead::<C>(100 * KIB4, 32);
+    f.disk().set(Habits { fails_reads: true, ..Habits::default() });
+    assert_eq!(f.peek(0), Err(FaultError::Io));
+    assert_eq!(f.fx.vm.objects().usage(&f.object).pages, 0);
+    f.fx.check(&[&f.space]);
+    f.disk().set(Habits { most: Some(2 * KIB4 + 8), ..Habits::default() });
+    // A short answer: what the pager does not have reads as zeros.
+    assert_eq!((f.peek(0), f.peek(1), f.peek(2), f.peek(3)), (Ok(1), Ok(2), Ok(3), Ok(0)));
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}
+
+on_both!(scarce, pages_ahead_are_as_many_as_there_is_memory_for);
+
+fn scarce<C: Arch>() {
+    let f = paged_ahead::<C>(100 * KIB4, 32);
+    // Tables and nodes are there.
+    (0..20).for_each(|n| assert_eq!(f.peek(n), Ok(n + 1)));
+    assert_eq!(f.evict(), f.fx.count(Counter::PageIn) as u64 / 4);
+    assert_eq!((f.peek(50), f.peek(70)), (Ok(51), Ok(71)));
+    runs(&f);
+    let taken = f.fx.take_all_but(3, Order::BASE);
+    assert_eq!(f.peek(0), Ok(1));
+    let got = runs(&f);
+    assert!(matches!(got[..], [(0, 1..=3)]), "{got:?} with three frames");
+    f.fx.give_back(taken, Order::BASE);
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}
