@@ -24,11 +24,11 @@ use crate::sync::{EpochGuard, Token};
 /// Pages of a block, at most: one KiB of the stack.
 const MOST: usize = 1 << MOST_AROUND.get();
 
-/// What was mapped beside the fault's page.
+/// What was mapped.
 struct Mapped {
     /// Entries, with the fault's.
     entries: u64,
-    /// Pages that nobody mapped before, without it.
+    /// Pages that nobody mapped before, without the fault's.
     pages: i64,
 }
 
@@ -38,13 +38,14 @@ over!(Around, Faults);
 
 impl<M: Machine> Around<'_, M> {
     /// Maps a present page of an object, and those around it. A read of a program, on a base page
-    /// that is reserved; the page was found inside this epoch.
+    /// that is reserved; the page was found inside this epoch. Without a page: it is mapped
+    /// already.
     #[inline(never)]
     pub fn map(
         self,
         seen: &Seen<'_>,
         (object, index): (SlabRef, u64),
-        (pfn, flags): (Pfn, Flags),
+        page: Option<(Pfn, Flags)>,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let (spot, record) = (&seen.spot, self.object(object));
@@ -64,9 +65,12 @@ impl<M: Machine> Around<'_, M> {
         if !self.still(seen) {
             return Ok(Step::Again);
         }
-        self.add_shared_mapping(pfn)?;
-        self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Shared(pfn, flags));
-        let mut mapped = Mapped { entries: 1, pages: 0 };
+        let mut mapped = Mapped { entries: 0, pages: 0 };
+        if let Some((pfn, flags)) = page {
+            self.add_shared_mapping(pfn)?;
+            self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Shared(pfn, flags));
+            mapped.entries = 1;
+        }
         // What decides about the others was seen before the lock, and may have been edited since.
         if seen.space.is_unedited(seen.edits) {
             let accessed = !self.rules.hardware_ad;

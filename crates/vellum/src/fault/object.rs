@@ -66,9 +66,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             match FindPage(self.0).present_in(record, index, &epoch) {
                 Present::Page { pfn, dirty } if index < record.pages() => {
                     let page = (pfn, entry_flags(seen, ask.access, dirty));
-                    let around = self.config.file_around != Order::BASE;
-                    if around && reads && ask.origin == FaultOrigin::Program {
-                        return Around(self.0).map(seen, (object, index), page, &epoch);
+                    if reads && self.maps_around(ask) {
+                        return Around(self.0).map(seen, (object, index), Some(page), &epoch);
                     }
                     return self.map_here(seen, page, &epoch);
                 }
@@ -83,6 +82,12 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             }
         }
         self.serve(seen, ask, epoch)
+    }
+
+    /// Whether pages around that of a read fault are mapped.
+    #[inline(always)]
+    fn maps_around(self, ask: FaultRequest) -> bool {
+        self.config.file_around != Order::BASE && ask.origin == FaultOrigin::Program
     }
 
     /// Serves a fault on a reserved entry of a region that maps an object.
@@ -107,7 +112,20 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         match FindPage(self.0).present(object, index, &epoch) {
             Present::Page { pfn, .. } if copies => self.copy_page(seen, pfn),
             Present::Page { pfn, dirty } if dirty || is_noted => {
-                self.map_page(seen, pfn, entry_flags(seen, ask.access, dirty), &epoch)
+                let step =
+                    self.map_page(seen, pfn, entry_flags(seen, ask.access, dirty), &epoch)?;
+                // The table is there now.
+                if !writes
+                    && self.maps_around(ask)
+                    && let Step::Done(_) = step
+                    && let Some(seen) = self.0.seen(seen.space, ask.va)
+                    && seen.spot.level == Level::ONE
+                    && self.object_at(seen.region, ask.va) == Some((object, index))
+                {
+                    // The fault is served, whatever comes of this.
+                    let _ = Around(self.0).map(&seen, (object, index), None, &epoch);
+                }
+                Ok(step)
             }
             Present::Page { .. } => Ok(self.note_write((object, index), epoch)),
             Present::Frozen => Ok(Step::Frozen),

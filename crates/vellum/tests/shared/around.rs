@@ -116,3 +116,18 @@ fn kinds<C: Arch>() {
     fx.vm.objects().discard(object);
     fx.end([space]);
 }
+
+on_both!(new_table, the_first_fault_of_a_table_maps_the_pages_around_too);
+
+fn new_table<C: Arch>() {
+    let fx = around::<C>(4);
+    let object = object_without(&fx, 64, &[]);
+    // Nothing else lies in the GiB: two tables are missing.
+    let space = fx.with_object(AT, GIB, &object);
+    read(&fx, &space, 20);
+    assert_eq!(mapped(&fx, &space), (16..32).collect::<Vec<_>>());
+    assert_eq!(fx.count(Counter::Mapped), 16);
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
