@@ -486,7 +486,8 @@ pub unsafe trait Machine: Hooks {
         let _ = key;
     }
     /// Starts to fill a run of an object's pages from its pager: `Some` answers at once, `None`
-    /// means that the machine keeps the run and answers later. Called with no lock held. The
+    /// means that the machine keeps the run and answers later. Called with no lock held, also from
+    /// inside [`Objects::answer`](crate::vm::Objects::answer). The
     /// default is a machine without pagers.
     fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
         Some(run.failed())

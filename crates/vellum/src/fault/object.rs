@@ -102,6 +102,9 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let Some((object, index)) = self.object_at(seen.region, seen.va) else {
             return Ok(Step::Again);
         };
+        let found = FindPage(self.0).present(object, index, &epoch);
+        // Asked after the page was found. A page that was read meanwhile, and lies past the end by
+        // now, is thawed after the size was lowered.
         if index >= self.object(object).pages() {
             return Err(FaultError::Beyond);
         }
@@ -109,7 +112,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let copies = writes && seen.attrs.is_private_view();
         let is_noted = !writes || !seen.attrs.is_tracked_view();
         let paged = self.object(object).pager().is_some();
-        match FindPage(self.0).present(object, index, &epoch) {
+        match found {
             Present::Page { pfn, .. } if copies => self.copy_page(seen, pfn),
             Present::Page { pfn, dirty } if dirty || is_noted => {
                 let step =

@@ -6,8 +6,9 @@
 //! ```
 //! One run has all of them: those that follow the page asked for, as far as they are absent, lie
 //! before the object's end, and memory is there. Nobody waits for them but who comes to use one
-//! (`file.readahead`). Where reads are is kept for each object, not for each reader: two who read
-//! different parts in turn get no pages ahead.
+//! (`file.readahead`). If the run cannot be read, the page asked for is read alone. Where reads are
+//! is kept for each object, not for each reader: two who read different parts in turn get no pages
+//! ahead.
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
@@ -46,9 +47,9 @@ impl<M: Machine> ObjectIo<'_, M> {
         token: &mut Token<H>,
     ) -> Result<Fetch, NoMemory> {
         let record = self.object(object);
-        let most = self.pages_to_fetch(record, index);
+        let mut most = self.pages_to_fetch(record, index);
         let mut pages = [(Pfn(0), 0); RUN_PAGES];
-        let put = {
+        let put = loop {
             let _in_hand = self.hands.begin(&self.machine);
             let taken = self.take_pages(object, index, want, &mut pages[..most])?;
             // For who waits.
@@ -64,8 +65,10 @@ impl<M: Machine> ObjectIo<'_, M> {
             match end {
                 Some(InsertError::Index) if put == 0 => return Ok(Fetch::Beyond),
                 Some(InsertError::Occupied) if put == 0 => return Ok(Fetch::There),
+                // Pages ahead have taken the memory of the node.
+                Some(_) if put == 0 && taken > 1 => most = 1,
                 Some(_) if put == 0 => return Err(NoMemory),
-                _ => put,
+                _ => break put,
             }
         };
         record.set_fetched(index + put as u64, put as u64);

@@ -70,8 +70,8 @@ impl<'e, M: Machine> FindPage<'e, M> {
         self.count_here(Counter::ObjectNodeVisits, visits as i64);
     }
 
-    /// Whether the page of an entry that was found inside this epoch may be used at once, and
-    /// whether it is dirty then.
+    /// Whether the page of an entry that was found inside this epoch may be used at once, since it
+    /// is not frozen and lies before the end, and whether it is dirty then.
     #[inline]
     pub fn usable(
         self,
@@ -80,7 +80,7 @@ impl<'e, M: Machine> FindPage<'e, M> {
         epoch: &EpochGuard<'_, M>,
     ) -> Option<bool> {
         match self.state_of(&Look::new(&object.trie, self.0, epoch), index, entry) {
-            Present::Page { dirty, .. } => Some(dirty),
+            Present::Page { dirty, .. } if index < object.pages() => Some(dirty),
             _ => None,
         }
     }

@@ -107,26 +107,44 @@ impl<M: Machine> ObjectIo<'_, M> {
         self.count(Counter::PageIn, (bytes.div_ceil(1024)) as i64);
     }
 
-    /// The pages are absent again.
+    /// The pages are absent again. Of several only the first is certain to be wanted, and another
+    /// may be the one that cannot be read: so the pager is asked for the first one alone.
     fn end_failed_read(self, object: SlabRef, run: &PageRun) {
         let record = self.object(object);
+        let kept = usize::from(run.len > 1);
+        let gone = &run.frames()[kept..];
+        let mut dirty = 0;
         {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
             let mut cursor = guard.cursor();
-            for n in 0..run.len as u64 {
-                if cursor.lookup(run.first + n).is_some() {
+            for index in run.first + kept as u64..run.first + run.len as u64 {
+                if let Some(entry) = cursor.lookup(index) {
+                    // By who was about to write to the page that was there before.
+                    dirty += i64::from(entry.is_marked(PageMark::Dirty));
                     cursor.remove();
                 }
             }
+            record.count_dirty(-dirty);
         }
-        for &pfn in run.frames() {
-            ObjectFrame(self.0).end_read(pfn, true);
+        self.count(Counter::DirtyPages, -dirty);
+        for &pfn in gone {
+            match kept {
+                0 => ObjectFrame(self.0).end_read(pfn, true),
+                _ => ObjectFrame(self.0).drop_read(pfn),
+            }
         }
         // Who found them before is at his end, or has a reference.
         self.epochs.synchronize(&self.machine, &mut Token::top());
-        run.frames().iter().for_each(|&pfn| self.free_found_page(pfn));
-        self.count_object_pages(record, -(run.len as i64));
+        gone.iter().for_each(|&pfn| self.free_found_page(pfn));
+        self.count_object_pages(record, -(gone.len() as i64));
+        if kept != 0 {
+            record.set_fetched(run.first + 1, 0);
+            let alone = self.run_of(object, &[(run.frames[0], run.first)], false);
+            if let Some(answer) = self.machine.page_in(alone) {
+                self.answer(answer);
+            }
+        }
     }
 
     /// Clears the bytes of a page from one on up to another.

@@ -73,6 +73,12 @@ impl<M: Machine> ObjectFrame<'_, M> {
         self.machine.wake(pfn.0);
     }
 
+    /// As [`Data::drop_read`], and wakes who waits.
+    pub fn drop_read(self, pfn: Pfn) {
+        self.changed(pfn).drop_read();
+        self.machine.wake(pfn.0);
+    }
+
     /// As [`Data::end_write`], and wakes who waits.
     pub fn end_write(self, pfn: Pfn) {
         self.changed(pfn).end_write();

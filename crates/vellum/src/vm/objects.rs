@@ -54,7 +54,8 @@ impl<M: Machine> Objects<'_, M> {
     }
 
     /// Answers a run that a pager was asked for and that it kept. From any CPU; the caller holds no
-    /// lock.
+    /// lock. Of a run of several pages that cannot be read the first one is asked for again, by
+    /// [`Machine::page_in`] from in here.
     ///
     /// # Panics
     /// If the run is another `Vm`'s.

@@ -1,5 +1,7 @@
 //! Reading ahead (`file.readahead`).
 
+use std::thread::{scope, yield_now};
+
 use super::*;
 
 /// What the pager was asked for since the last time, in pages: where each run begins, and how long
@@ -89,4 +91,61 @@ fn scarce<C: Arch>() {
     f.fx.give_back(taken, Order::BASE);
     f.fx.check(&[&f.space]);
     f.end([]);
+}
+
+on_both!(node_starved, pages_ahead_do_not_take_the_memory_of_the_node);
+
+fn node_starved<C: Arch>() {
+    for most in [1, 32] {
+        for left in 2..=8 {
+            let f = paged_ahead::<C>(600 * KIB4, most);
+            // One page is there, so tables are; the trie has a single leaf and no node.
+            assert_eq!(f.peek(50), Ok(51));
+            let taken = f.fx.take_all_but(left, Order::BASE);
+            let got = f.peek(0);
+            f.fx.give_back(taken, Order::BASE);
+            f.fx.check(&[&f.space]);
+            f.end([]);
+            assert_eq!(got, Ok(1), "most {most}, left {left}");
+        }
+    }
+}
+
+on_both!(bad_neighbour, a_page_that_can_be_read_is_read_whatever_its_neighbour);
+
+fn bad_neighbour<C: Arch>() {
+    for most in [1, 32] {
+        let f = paged_ahead::<C>(100 * KIB4, most);
+        // The disk cannot read page 2: a run with it fails, any other is answered.
+        let bad = |page: u64, pages: u64| (page..page + pages).contains(&2);
+        let mut got = Vec::new();
+        for _ in 0..5 {
+            // It answers later, so that the answer is by the run.
+            f.disk().set(Habits { late: true, ..Habits::default() });
+            let one = scope(|threads| {
+                let f = &f;
+                let reader = threads.spawn(move || {
+                    f.fx.run_on(1);
+                    f.peek(0)
+                });
+                while !reader.is_finished() {
+                    if let Some(&(page, bytes)) = f.calls(false).first() {
+                        let fails_reads = bad(page, bytes.div_ceil(KIB4));
+                        f.disk().set(Habits { late: true, fails_reads, ..Habits::default() });
+                        let mut waiting = Vec::new();
+                        while waiting.is_empty() {
+                            waiting = f.disk().waiting(f.fx.m());
+                        }
+                        waiting.into_iter().for_each(|answer| f.fx.vm.objects().answer(answer));
+                    }
+                    yield_now();
+                }
+                reader.join().unwrap()
+            });
+            got.push(one);
+        }
+        f.fx.check(&[&f.space]);
+        f.end([]);
+        assert_eq!(got, [Ok(1); 5], "at most {most}");
+    }
 }

@@ -2,7 +2,9 @@
 
 mod ahead;
 mod around;
+mod cuts;
 mod late;
+mod marks;
 mod oom;
 mod outcomes;
 mod reads;

@@ -222,6 +222,11 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// No pager fills the page, which is on its way out: who waits looks again.
+    pub fn drop_read(self) {
+        self.0.clear_flags(READING);
+    }
+
     /// A pager has written the page, or has failed at that.
     pub fn end_write(self) {
         self.0.clear_flags(WRITING);

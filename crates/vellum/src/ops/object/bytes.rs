@@ -79,11 +79,12 @@ impl<M: Machine> ObjectBytes<'_, M> {
         bytes: &mut [u8],
     ) -> Chunk {
         let epoch = self.epochs.enter(&self.machine);
+        let found = FindPage(self.0).present(object, at / PAGE_SIZE as u64, &epoch);
         // As in `write_chunk`: what has been cut off is not read as zeros.
         if at + bytes.len() as u64 > record.bytes() {
             return Chunk::Beyond;
         }
-        match FindPage(self.0).present(object, at / PAGE_SIZE as u64, &epoch) {
+        match found {
             Present::Page { pfn, .. } => {
                 self.machine.read_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
@@ -146,12 +147,14 @@ impl<M: Machine> ObjectBytes<'_, M> {
 
     fn write_chunk(self, record: &ObjectRecord, object: SlabRef, at: u64, bytes: &[u8]) -> Chunk {
         let epoch = self.epochs.enter(&self.machine);
+        let found = FindPage(self.0).present(object, at / PAGE_SIZE as u64, &epoch);
         // Asked inside the epoch: who lowers the size waits for it before it clears what is past
-        // the end.
+        // the end. And after the page was found: one that a pager filled meanwhile is cleared
+        // there, and then thawed, after the size was lowered.
         if at + bytes.len() as u64 > record.bytes() {
             return Chunk::Beyond;
         }
-        match FindPage(self.0).present(object, at / PAGE_SIZE as u64, &epoch) {
+        match found {
             Present::Page { dirty: false, .. } if record.pager().is_some() => Chunk::Clean,
             Present::Page { pfn, .. } => {
                 self.machine.write_bytes(pfn, at as usize % PAGE_SIZE, bytes);

@@ -1,0 +1,124 @@
+//! A page that a pager fills while the object becomes shorter: nobody is shown zeros in its place.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::thread::{spawn, yield_now};
+use std::time::Duration;
+
+use super::*;
+
+const LATE: Habits = Habits { late: true, fails_reads: false, fails_writes: false, most: None };
+
+#[test]
+fn a_fault_beside_a_cut_shows_no_zeros_around_it() {
+    each_step(|f, _| {
+        let done = f.fx.vm.fault(&f.space, AT, Access::Read);
+        assert_eq!(done, Ok(Fault::Object));
+        let mut bytes = [0; 8];
+        f.fx.run_on(0);
+        let done = f.fx.vm.copy_out(&f.space, page_at(1), &mut bytes);
+        done.map(|()| u64::from_le_bytes(bytes))
+    });
+}
+
+/// What CPU 0 does, and what it then reads of page 1; it gets a space with a private view, too.
+type Look = dyn Fn(&'static Paged, &Space) -> Result<u64, FaultError>;
+
+/// Page 0 is there, page 1 is being read. CPU 0 looks; when that has touched `at` shared words, CPU
+/// 3 has lowered the size to one page, and then the disk answers. What CPU 0 reads of page 1 while
+/// the cut is under way: its word, or that there is none.
+fn beside_cut(at: u64, look: &Look) -> Option<Result<u64, FaultError>> {
+    let f: &'static Paged = Box::leak(Box::new(paged::<X86_64>(8 * KIB4)));
+    let paused: &'static AtomicBool = Box::leak(Box::default());
+    let go: &'static AtomicBool = Box::leak(Box::default());
+    // Page 2 has the table made.
+    assert_eq!((f.peek(2), f.word(0)), (Ok(3), Ok(1)));
+    let view = f.fx.vm.create().expect("memory");
+    f.fx.map_private(&view, AT, 8 * KIB4, &f.object);
+    let _ = f.fx.vm.fault(&view, page_at(2), Access::Read);
+    f.disk().calls();
+    f.disk().set(LATE);
+    let reader = spawn(move || {
+        f.fx.run_on(2);
+        let _ = f.word(1);
+    });
+    while f.disk().calls().is_empty() {
+        yield_now();
+    }
+    let cut = move |f: &&'static Paged| {
+        let f: &'static Paged = f;
+        spawn(move || {
+            let pause = move |_: &&'static Paged| {
+                paused.store(true, SeqCst);
+                while !go.load(SeqCst) {
+                    yield_now();
+                }
+            };
+            // 500 words later it has lowered the size and looks again and again for page 1.
+            put_in(&Rc::new(f), [(500, pause)], |f| {
+                set_cpu(3);
+                assert_eq!(f.fx.vm.objects().resize(&f.object, KIB4), Ok(()));
+            });
+        });
+        while !paused.load(SeqCst) {
+            yield_now();
+        }
+        for answer in f.disk().waiting(f.fx.m()) {
+            f.fx.vm.objects().answer(answer);
+        }
+    };
+    let view: &'static Space = Box::leak(Box::new(view));
+    let found = Cell::new(None);
+    let met = put_in(&Rc::new(f), [(at, cut)], |f| found.set(Some(look(f, view))));
+    let word = met.and(found.get());
+    go.store(true, SeqCst);
+    if word.is_some() {
+        reader.join().unwrap();
+    }
+    word
+}
+
+fn each_step(look: fn(&'static Paged, &Space) -> Result<u64, FaultError>) {
+    let mut seen = Vec::new();
+    for at in 0..80 {
+        let (tell, told) = channel();
+        spawn(move || tell.send(beside_cut(at, &look)));
+        // From here on it waits for the disk before the cut begins.
+        let Ok(Some(word)) = told.recv_timeout(Duration::from_secs(1)) else { break };
+        seen.push((at, word));
+    }
+    let wrong = seen.iter().filter(|(_, word)| *word == Ok(0)).collect::<Vec<_>>();
+    assert!(wrong.is_empty(), "step, what is read of page 1: {wrong:?}");
+}
+
+#[test]
+fn a_read_beside_a_cut_gives_no_zeros_of_a_page_that_was_being_read() {
+    each_step(|f, _| {
+        let mut bytes = [0xee; 8];
+        match f.fx.vm.objects().read(&f.object, KIB4, &mut bytes) {
+            (8, Ok(())) => Ok(u64::from_le_bytes(bytes)),
+            (0, Ok(())) => Err(FaultError::Beyond),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_private_copy_beside_a_cut_is_no_copy_of_zeros() {
+    each_step(|f, view| {
+        f.fx.vm.fault(view, page_at(1), Access::Write)?;
+        let mut bytes = [0; 8];
+        f.fx.run_on(0);
+        f.fx.vm.copy_out(view, page_at(1), &mut bytes).map(|()| u64::from_le_bytes(bytes))
+    });
+}
+
+#[test]
+fn a_populating_read_beside_a_cut_shows_no_zeros() {
+    each_step(|f, _| {
+        let mut bytes = [0; 8];
+        f.fx.vm.copy_out(&f.space, page_at(1), &mut bytes).map(|()| u64::from_le_bytes(bytes))
+    });
+}
