@@ -1,0 +1,263 @@
+//! What a script's step does: a program's access with its faults, a call of the library, and how
+//! either ended.
+
+use vellum::addr::{Order, Va};
+use vellum::entry::Codec;
+use vellum::error::{FaultError, ObjectError, PoisonError, SpaceError};
+use vellum::machine::Use;
+use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Seals};
+use vellum::unstable::AllocRequest;
+
+use super::{PAGER, Stage};
+use crate::explore::{Stop, pause};
+use crate::matrix::acts::{Action, PageChoice, PageRange, Step};
+use crate::matrix::spec::{Outcome, Refusal};
+use crate::small::SAMPLES;
+
+impl<C: Codec> Stage<C> {
+    /// A call on the object.
+    pub(super) fn act_on_object(&self, act: Action, value: u32) -> Outcome {
+        let (objects, object) = (self.vm.objects(), self.object.borrow());
+        let object = object.as_ref().expect("an object");
+        let at = |page: usize, word: usize| page as u64 * 4096 + SAMPLES[word] as u64;
+        match act {
+            Action::ReadObject(page, word) => {
+                let mut bytes = [0; 4];
+                match objects.read(object, at(page, word), &mut bytes) {
+                    (4, _) => Outcome::Value(u32::from_le_bytes(bytes)),
+                    (_, Ok(())) => Outcome::Refused(Refusal::Beyond),
+                    (_, Err(ObjectError::NoMemory)) => Outcome::Refused(Refusal::NoMemory),
+                    (_, Err(_)) => Outcome::Refused(Refusal::Other),
+                }
+            }
+            Action::WriteObject(page, word) => {
+                match objects.write(object, at(page, word), &value.to_le_bytes()).1 {
+                    Ok(()) => Outcome::Done,
+                    Err(ObjectError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
+                    Err(_) => Outcome::Refused(Refusal::Beyond),
+                }
+            }
+            Action::Resize(bytes) => match objects.resize(object, bytes) {
+                Ok(()) => {
+                    // Who makes a file shorter does so here, too.
+                    self.vm.machine().disk.borrow_mut().truncate(PAGER, bytes);
+                    Outcome::Done
+                }
+                Err(ObjectError::Sealed) => Outcome::Refused(Refusal::Sealed),
+                Err(error) => panic!("a size that may be gave {error:?}"),
+            },
+            Action::Seal => {
+                objects.seal(object, Seals { shrink: true, grow: true });
+                Outcome::Done
+            }
+            Action::Sync => {
+                objects.sync(object, 0, u64::MAX).expect("a pager that works");
+                Outcome::Done
+            }
+            Action::Evict => {
+                objects.evict(object, 0, u64::MAX);
+                Outcome::Done
+            }
+            Action::Punch(pages) => match objects.punch(object, 0, pages as u64 * 4096) {
+                Ok(()) => Outcome::Done,
+                Err(ObjectError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
+                Err(_) => Outcome::Refused(Refusal::Other),
+            },
+            Action::NextData(page) | Action::NextHole(page) => {
+                let from = page as u64 * 4096;
+                let found = match act {
+                    Action::NextData(_) => objects.next_data(object, from),
+                    _ => objects.next_hole(object, from),
+                };
+                found.map_or(Outcome::Refused(Refusal::Beyond), |at| Outcome::Value(at as u32))
+            }
+            other => panic!("{other:?} is no call on an object"),
+        }
+    }
+
+    /// The address of a word.
+    fn word(&self, at: PageChoice, word: usize) -> Va {
+        Va(self.places.va(self.places.extent(at)).0 + SAMPLES[word] as u64)
+    }
+
+    /// A program's access, with the faults it takes.
+    pub(super) fn access(&self, side: usize, act: Action, value: u32) -> Outcome {
+        let m = self.vm.machine();
+        let (va, access) = match act {
+            Action::Load(at, word) => (self.word(at, word), Access::Read),
+            Action::Store(at, word) => (self.word(at, word), Access::Write),
+            Action::Fetch(at) => (self.word(at, 0), Access::Exec),
+            other => panic!("{other:?} is no access"),
+        };
+        for _ in 0..60 {
+            let tried = match access {
+                Access::Read => m.load(va).map(|bytes| Outcome::Value(u32::from_le_bytes(bytes))),
+                Access::Write => m.store(va, value.to_le_bytes()).map(|()| Outcome::Done),
+                Access::Exec => m.fetch(va).map(|_| Outcome::Done),
+            };
+            if let Ok(outcome) = tried {
+                return outcome;
+            }
+            if let Err(error) = self.vm.fault(&self.side(side), va, access) {
+                return Outcome::Refused(of_fault(error));
+            }
+        }
+        panic!("{access:?} at {va:?} faults for ever");
+    }
+
+    pub(super) fn act(&self, cpu: usize, Step { act, side }: Step, value: u32) -> Outcome {
+        let vm = &self.vm;
+        let of_space = |done: Result<(), SpaceError>| done.map_or_else(refused, |()| Outcome::Done);
+        let advise = |span, advice| {
+            let (start, bytes) = self.places.span(span);
+            of_space(vm.advise(&self.side(side), start, bytes, advice))
+        };
+        let map = |at: fn(Va) -> Placement, span, rights| {
+            let (start, bytes) = self.places.span(span);
+            of_space(vm.map(&self.side(side), at(start), bytes, Attrs::anonymous(rights)).map(drop))
+        };
+        match act {
+            Action::Load(..) | Action::Store(..) | Action::Fetch(_) => {
+                self.access(side, act, value)
+            }
+            Action::CopyIn(at, word) => of_copy(
+                vm.copy_in(&self.side(side), self.word(at, word), &value.to_le_bytes()),
+                Outcome::Done,
+            ),
+            Action::Force(at, word) => of_copy(
+                vm.write_forced(&self.side(side), self.word(at, word), &value.to_le_bytes()),
+                Outcome::Done,
+            ),
+            Action::CopyOut(at, word) => {
+                let mut bytes = [0; 4];
+                let done = vm.copy_out(&self.side(side), self.word(at, word), &mut bytes);
+                of_copy(done, Outcome::Value(u32::from_le_bytes(bytes)))
+            }
+            Action::Query(at) => {
+                Outcome::Told(match vm.query(&self.side(side), self.word(at, 0)) {
+                    Answer::Mapped { rights, .. } | Answer::Reserved { rights } => Some(rights),
+                    Answer::Inaccessible { .. } => Some(Rights::NONE),
+                    Answer::Unmapped => None,
+                })
+            }
+            Action::Populate(span, write) => advise(span, Advice::Populate { write }),
+            Action::DontNeed(span) => advise(span, Advice::DontNeed),
+            Action::Collapse => advise(PageRange::Both, Advice::Collapse),
+            Action::Huge(wanted) => {
+                advise(PageRange::Both, if wanted { Advice::Huge } else { Advice::NoHuge })
+            }
+            Action::MapObject(span, first, replaces)
+            | Action::MapPrivate(span, first, replaces) => {
+                let (start, bytes) = self.places.span(span);
+                let at = if replaces { Placement::Replace(start) } else { Placement::At(start) };
+                let private = matches!(act, Action::MapPrivate(..));
+                let done = self.map_object(&self.side(side), at, bytes, (first, private));
+                of_space(done.map(drop))
+            }
+            Action::ReadObject(..) | Action::WriteObject(..) => self.act_on_object(act, value),
+            Action::Resize(_) | Action::Punch(_) => self.act_on_object(act, value),
+            Action::Sync | Action::Evict => self.act_on_object(act, value),
+            Action::NextData(_) | Action::NextHole(_) | Action::Seal => {
+                self.act_on_object(act, value)
+            }
+            Action::Map(span, rights) => map(Placement::At, span, rights),
+            Action::Replace(span, rights) => map(Placement::Replace, span, rights),
+            Action::Anywhere => {
+                let attrs = Attrs::anonymous(Rights::READ_WRITE);
+                of_space(vm.map(&self.side(side), Placement::Anywhere, 4096, attrs).map(drop))
+            }
+            Action::Unmap(span) => {
+                let (start, bytes) = self.places.span(span);
+                of_space(vm.unmap(&self.side(side), start, bytes))
+            }
+            Action::Protect(span, rights) => {
+                let (start, bytes) = self.places.span(span);
+                of_space(vm.protect(&self.side(side), start, bytes, rights))
+            }
+            Action::Remap(from, to) => {
+                let ((old, bytes), (new, _)) = (self.places.span(from), self.places.span(to));
+                of_space(
+                    vm.remap(&self.side(side), old, bytes, bytes, Placement::At(new)).map(drop),
+                )
+            }
+            Action::Fork => match vm.fork(&self.side(side)) {
+                Ok(child) => {
+                    self.sides[2 + cpu].replace(Some(child));
+                    Outcome::Done
+                }
+                Err(_) => Outcome::Refused(Refusal::NoMemory),
+            },
+            Action::Exit => {
+                let child = self.sides[1].borrow_mut().take();
+                child.into_iter().for_each(|child| vm.exit(child));
+                Outcome::Done
+            }
+            Action::Activate => {
+                vm.activate(&self.side(side));
+                Outcome::Done
+            }
+            Action::Idle => {
+                vm.deactivate();
+                Outcome::Done
+            }
+            Action::Poison(at) => {
+                match vm.poison(&self.side(side), self.word(at, 0).align_down(4096)) {
+                    Ok(()) => Outcome::Done,
+                    Err(PoisonError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
+                    Err(PoisonError::NotMapped) => Outcome::Refused(Refusal::Unmapped),
+                    Err(_) => Outcome::Refused(Refusal::Other),
+                }
+            }
+            Action::Forbid => {
+                vm.forbid_zeros(&self.side(side));
+                Outcome::Done
+            }
+            Action::Shrink => {
+                vm.shrink_zeros();
+                Outcome::Done
+            }
+            Action::Take(order) => {
+                let order = Order::new(order).unwrap_or(Order::BASE);
+                if let Ok(pfn) =
+                    vm.frames().alloc(vm.machine(), order, &AllocRequest::kernel(Use::Slab))
+                {
+                    self.held.borrow_mut().push((pfn, order));
+                }
+                Outcome::Done
+            }
+            Action::Drain => {
+                vm.frames().drain(vm.machine());
+                Outcome::Done
+            }
+            Action::Yield => {
+                pause(Stop::Yield);
+                Outcome::Done
+            }
+        }
+    }
+}
+
+fn of_fault(error: FaultError) -> Refusal {
+    match error {
+        FaultError::Unmapped => Refusal::Unmapped,
+        FaultError::Rights => Refusal::Rights,
+        FaultError::NoMemory => Refusal::NoMemory,
+        FaultError::Beyond => Refusal::Beyond,
+        FaultError::Stopped | FaultError::Io => Refusal::Other,
+    }
+}
+
+fn of_copy(done: Result<(), FaultError>, outcome: Outcome) -> Outcome {
+    done.map_or_else(|error| Outcome::Refused(of_fault(error)), |()| outcome)
+}
+
+fn refused(error: SpaceError) -> Outcome {
+    Outcome::Refused(match error {
+        SpaceError::Unmapped => Refusal::Unmapped,
+        SpaceError::Rights => Refusal::Rights,
+        SpaceError::NoMemory => Refusal::NoMemory,
+        SpaceError::Occupied => Refusal::Occupied,
+        SpaceError::Beyond => Refusal::Beyond,
+        _ => Refusal::Other,
+    })
+}

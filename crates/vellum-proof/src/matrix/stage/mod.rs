@@ -1,0 +1,360 @@
+//! The world of a scenario: builds the state, runs and records the scripts, and compares at the
+//! end.
+//!
+//! | file | what |
+//! |---|---|
+//! | `act` | what a step does |
+//! | `look` | what is looked at in the end, and whether it is explained |
+
+mod act;
+mod look;
+
+pub use look::forget_histories;
+
+use std::cell::{Cell, Ref, RefCell};
+use std::mem::replace;
+
+use vellum::addr::{Order, Pfn, Va};
+use vellum::entry::Codec;
+use vellum::error::SpaceError;
+use vellum::machine::{Machine, Use};
+use vellum::space::{Attrs, Placement, Rights, Space};
+use vellum::unstable::AllocRequest;
+use vellum::vm::{Object, ObjectPart, Vm};
+use vellum_host::mmu::buffer::Shape;
+
+use crate::explore::{World, footprint, tale};
+use crate::small::pool::Lent;
+use crate::small::{Plan, SAMPLES, Small};
+
+use super::acts::{Action, Line, PageChoice, PageRange, Step};
+use super::spec::{Cell as Page, Event, Model, Outcome, SIDES, WORDS};
+use super::states::{
+    EXTENTS, Mmu, OBJECT_BYTES, OBJECT_PAGES, PageState, Places, StartState, ThirdCpu,
+};
+
+/// What a stage is built for.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The pages' state.
+    pub state: StartState,
+    /// The MMU.
+    pub mmu: Mmu,
+    /// The CPUs that run the space.
+    pub third: ThirdCpu,
+    /// What each CPU does.
+    pub lines: Vec<Line>,
+}
+
+/// The world.
+pub struct Stage<C: Codec> {
+    vm: Vm<Small<C>>,
+    meta: Meta,
+    state: StartState,
+    places: Places,
+    start: Model,
+    sides: [RefCell<Option<Space>>; SIDES],
+    object: RefCell<Option<Object>>,
+    held: RefCell<Vec<(Pfn, Order)>>,
+    events: RefCell<Vec<Event>>,
+    clock: Cell<usize>,
+    cpus: usize,
+}
+
+/// The library's memory for its metadata, cleaned when it is dropped.
+struct Meta(Lent, usize);
+
+impl Drop for Meta {
+    fn drop(&mut self) {
+        // SAFETY: lent to this value, that long, and the `Vm` that lived in it is gone.
+        unsafe { self.0.base().write_bytes(0, self.1) };
+    }
+}
+
+/// The number of the object's pager.
+const PAGER: u64 = 1;
+
+fn word_of(extent: usize, word: usize) -> u32 {
+    0x1000_0000 | (extent as u32) << 8 | word as u32
+}
+
+impl<C: Codec> Stage<C> {
+    /// The world of a setting.
+    ///
+    /// # Panics
+    /// If the library refuses what makes the state.
+    pub fn new(setting: &Setting) -> Stage<C> {
+        let Setting { state, mmu, third, lines } = setting;
+        let cpus = lines.len();
+        let frames = if state.huge { 4096 } else { 1024 };
+        let tlb = Shape { base: 16, huge: 4, giant: 1, nodes: 2 };
+        footprint::forget_memory();
+        let machine = Small::<C>::new(Plan { cpus, nodes: 1, frames, rules: mmu.rules(), tlb })
+            .expect("memory");
+        let (ground, bytes) = machine.ground();
+        footprint::lend(ground, bytes);
+        let size = Vm::<Small<C>>::layout(machine.topology()).size();
+        let meta = Meta(Lent::new(size).expect("memory"), size);
+        footprint::lend(meta.0.base().as_ptr() as usize, size);
+        // SAFETY: zeroed memory of that layout and alignment, kept as long as the value.
+        let vm = unsafe { Vm::new(machine, state.config(), meta.0.base()) }
+            .expect("a machine that fits");
+        let mut stage = Stage {
+            vm,
+            meta,
+            state: *state,
+            places: Places::new(state.huge),
+            start: Model::default(),
+            sides: Default::default(),
+            object: RefCell::default(),
+            held: RefCell::default(),
+            events: RefCell::default(),
+            clock: Cell::new(0),
+            cpus,
+        };
+        stage.build();
+        for cpu in (0..cpus).rev() {
+            stage.enter(cpu);
+            if cpu == 0 || !third.comes() {
+                stage.vm.activate(&stage.side(0));
+            }
+        }
+        if cpus == 3 && !third.comes() {
+            stage.enter(2);
+            stage.hold();
+        }
+        stage.enter(0);
+        stage
+    }
+
+    /// Makes the state.
+    fn build(&mut self) {
+        self.enter(0);
+        let space = self.vm.create().expect("memory");
+        if self.state.object {
+            let objects = self.vm.objects();
+            let object = match self.state.paged {
+                true => objects.create_paged(OBJECT_BYTES, PAGER),
+                false => objects.create(OBJECT_BYTES),
+            };
+            let object = object.expect("memory");
+            self.object.replace(Some(object));
+        }
+        if self.state.private {
+            // A copy of a page is not to look like zeros.
+            for (page, word) in (0..OBJECT_PAGES).flat_map(|n| (0..WORDS).map(move |w| (n, w))) {
+                let value = word_of(0x80 + page, word);
+                let done = self.act_on_object(Action::WriteObject(page, word), value);
+                assert_eq!(done, Outcome::Done, "the object of the state");
+                self.start.object.set(page, word, value);
+            }
+        }
+        let mut pages = [None; EXTENTS];
+        for (range, rights) in self.places.mapped(self.state.island) {
+            let (at, attrs) = (Placement::Replace(range.start()), Attrs::anonymous(rights));
+            let extents = self.places.within((range.start(), range.bytes()));
+            if self.state.object {
+                let first = pages.iter().flatten().count();
+                let private = self.state.private;
+                self.map_object(&space, at, range.bytes(), (first, private)).expect("a hole");
+                for (extent, page) in extents.zip(first..) {
+                    pages[extent] = Some(Page::of_object(rights, page, private));
+                }
+                continue;
+            }
+            self.vm.map(&space, at, range.bytes(), attrs).expect("a hole");
+            for extent in extents {
+                pages[extent] = Some(Page::zero(rights));
+            }
+        }
+        self.sides[0].replace(Some(space));
+        self.vm.activate(&self.side(0));
+        let kind = self.state.kind;
+        for (extent, page) in pages.iter_mut().enumerate() {
+            let Some(page) = page else { continue };
+            let va = self.places.va(extent);
+            let write = !self.state.island || !matches!(extent, 1 | 7);
+            for word in 0..WORDS {
+                let act = match kind {
+                    PageState::Reserved => continue,
+                    _ if kind == PageState::Read || !write => {
+                        Action::Load(PageChoice::Extent(extent), word)
+                    }
+                    _ => Action::Store(PageChoice::Extent(extent), word),
+                };
+                let wanted = match act {
+                    Action::Store(..) => {
+                        page.store(word, word_of(extent, word), &mut self.start.object);
+                        Outcome::Done
+                    }
+                    _ => Outcome::Value(page.load(word, &self.start.object)),
+                };
+                assert_eq!(
+                    self.access(0, act, word_of(extent, word)),
+                    wanted,
+                    "the state is made at {va:?}"
+                );
+            }
+        }
+        let (start, bytes) = self.places.span(PageRange::Both);
+        let protect = |rights: Rights, pages: &mut [Option<Page>; EXTENTS]| {
+            self.vm.protect(&self.side(0), start, bytes, rights).expect("memory");
+            for extent in self.places.within((start, bytes)) {
+                pages[extent] = pages[extent].map(|page| page.with(rights));
+            }
+        };
+        match kind {
+            PageState::Inaccessible => protect(Rights::NONE, &mut pages),
+            PageState::ReadOnly => protect(Rights::READ, &mut pages),
+            _ => {}
+        }
+        self.start.sides[0] = Some(pages);
+        if kind == PageState::Shared {
+            let child = self.vm.fork(&self.side(0)).expect("memory");
+            self.sides[1].replace(Some(child));
+            self.start.sides[1] = Some(pages);
+        }
+        if let Some(left) = self.state.frames_left {
+            self.exhaust(left);
+        }
+    }
+
+    /// Maps the object from a page of it on, privately or not.
+    fn map_object(
+        &self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        (first, private): (usize, bool),
+    ) -> Result<Va, SpaceError> {
+        let object = self.object.borrow();
+        let object = object.as_ref().expect("an object");
+        let part = ObjectPart { object, offset: first as u64 * 4096 };
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        match private {
+            true => self.vm.map_private(space, at, bytes, attrs, part),
+            false => self.vm.map_object(space, at, bytes, attrs, part),
+        }
+    }
+
+    /// Takes all memory but that many single frames.
+    fn exhaust(&self, left: u8) {
+        let (m, frames) = (self.vm.machine(), self.vm.frames());
+        frames.drain(m);
+        let take = |order: Order| frames.alloc(m, order, &AllocRequest::kernel(Use::Slab)).ok();
+        let spare: Vec<Pfn> = (0..left).map_while(|_| take(Order::BASE)).collect();
+        for order in (0..10).rev().filter_map(Order::new) {
+            while let Some(pfn) = take(order) {
+                self.held.borrow_mut().push((pfn, order));
+            }
+        }
+        // SAFETY: taken just now, and nobody else has them.
+        spare.into_iter().for_each(|pfn| unsafe { frames.free(m, pfn, Order::BASE) });
+        (0..self.cpus).for_each(|cpu| {
+            self.enter(cpu);
+            frames.drain(m);
+        });
+        self.enter(0);
+    }
+
+    /// Fills this CPU's TLB with the page's translation, if there is one, without a fault.
+    fn hold(&self) {
+        let va = self.places.va(0);
+        let m = self.vm.machine();
+        if let Ok(bytes) = m.load(Va(va.0 + SAMPLES[1] as u64)) {
+            let _ = m.store(Va(va.0 + SAMPLES[1] as u64), bytes);
+        }
+    }
+
+    fn enter(&self, cpu: usize) {
+        self.vm.machine().run_on(cpu);
+    }
+
+    fn side(&self, n: usize) -> Ref<'_, Space> {
+        Ref::map(self.sides[n].borrow(), |side| side.as_ref().expect("a space that is there"))
+    }
+
+    fn tick(&self) -> usize {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+
+    /// Carries a CPU's script out, and notes it.
+    pub fn play(&self, cpu: usize, line: &Line) {
+        for (n, &step) in line.steps.iter().enumerate() {
+            let value = 0x2000_0000 | (cpu as u32) << 8 | n as u32;
+            self.note(cpu, step, value, |event| self.events.borrow_mut().push(event));
+        }
+    }
+
+    fn note(&self, cpu: usize, step: Step, value: u32, keep: impl FnOnce(Event)) {
+        let began = self.tick();
+        tale::tell(cpu, || format!("> {:?}{}", step.act, side_name(step.side)));
+        let outcome = self.act(cpu, step, value);
+        tale::tell(cpu, || format!("< {:?} {outcome:x?}", step.act));
+        keep(Event { cpu, step, value, began, ended: self.tick(), outcome });
+    }
+}
+
+fn side_name(side: usize) -> String {
+    match side {
+        0 => String::new(),
+        1 => " in the child".to_string(),
+        n => format!(" in the child of CPU {}", n - 2),
+    }
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Event { cpu, step, value, began, ended, outcome } = self;
+        write!(f, "CPU {cpu} {began:3}-{ended:3} {:?}{}", step.act, side_name(step.side))?;
+        if matches!(step.act, Action::Store(..) | Action::CopyIn(..) | Action::Force(..)) {
+            write!(f, " of {value:x}")?;
+        }
+        write!(f, ": {outcome:x?}")
+    }
+}
+
+impl<C: Codec> World for Stage<C> {
+    fn run_on(&self, cpu: usize, preempt_off: u32) -> u32 {
+        self.vm.machine().change_to(cpu, preempt_off)
+    }
+
+    fn check(self) {
+        let (m, frames) = (self.vm.machine(), self.vm.frames());
+        let held = self.held.take();
+        let mut is_had = vec![false; m.topology().frames_end() as usize];
+        for frame in held.iter().flat_map(|&(pfn, order)| pfn.0..pfn.0 + order.frames()) {
+            assert!(!replace(&mut is_had[frame as usize], true), "frame {frame:x} is had twice");
+        }
+        for (pfn, order) in held {
+            // SAFETY: taken by `exhaust` or by a script, each once.
+            unsafe { frames.free(m, pfn, order) };
+        }
+        tale::tell(0, || "all is over".to_string());
+        tale::stop();
+        let after = self.look();
+        self.explain(&after);
+        self.look_for_zeros();
+        let spaces: Vec<Space> = self.sides.iter().filter_map(RefCell::take).collect();
+        let all: Vec<&Space> = spaces.iter().collect();
+        // SAFETY: every CPU is done with its script.
+        let audit = unsafe { self.vm.validate(&all) }.unwrap_or_else(|e| panic!("validate: {e}"));
+        assert_eq!(audit.other_frames, 0, "frames in use that nobody has");
+        for cpu in 0..self.cpus {
+            m.run_on(cpu);
+            self.vm.deactivate();
+        }
+        spaces.into_iter().for_each(|space| self.vm.exit(space));
+        self.object.take().into_iter().for_each(|object| self.vm.objects().discard(object));
+        // SAFETY: as above.
+        let audit =
+            unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
+        assert_eq!(audit.other_frames, 0, "frames in use that nobody has, at the end");
+        for left in [Use::Data, Use::Object, Use::Table, Use::Pending] {
+            assert_eq!(m.count(left), 0, "{left:?} frames remain when every space is gone");
+        }
+        drop(self.vm);
+        drop(self.meta);
+    }
+}
