@@ -149,3 +149,76 @@ fn bad_neighbour<C: Arch>() {
         assert_eq!(got, [Ok(1); 5], "at most {most}");
     }
 }
+
+const LATE: Habits = Habits { late: true, fails_reads: false, fails_writes: false, most: None };
+
+/// Answers the runs that wait: `first` of them as failed, and all that follow until `is_over`.
+fn answer_until<C: Arch>(f: &Paged<C>, first: usize, is_over: impl Fn() -> bool) {
+    f.disk().set(Habits { fails_reads: true, ..LATE });
+    let mut failed = 0;
+    while !is_over() {
+        for answer in f.disk().waiting(f.fx.m()) {
+            f.fx.vm.objects().answer(answer);
+            failed += 1;
+        }
+        if failed >= first {
+            f.disk().set(LATE);
+        }
+        yield_now();
+    }
+}
+
+on_both!(second_waiter, who_waits_for_a_page_of_a_run_that_failed_looks_anew);
+
+fn second_waiter<C: Arch>() {
+    let f = paged_ahead::<C>(100 * KIB4, 32);
+    f.disk().set(LATE);
+    let read = |cpu, page| {
+        f.fx.run_on(cpu);
+        f.word(page)
+    };
+    scope(|threads| {
+        let first = threads.spawn(|| read(1, 0));
+        while f.fx.vm.objects().usage(&f.object).pages != 4 {
+            yield_now();
+        }
+        let second = threads.spawn(|| read(2, 1));
+        // Mostly it waits by now.
+        (0..2000).for_each(|_| yield_now());
+        answer_until(&f, 1, || first.is_finished() && second.is_finished());
+        assert_eq!((first.join().unwrap(), second.join().unwrap()), (Ok(1), Ok(2)));
+    });
+    assert_eq!(runs(&f), [(0, 4), (0, 1), (1, 1)]);
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}
+
+on_both!(cut_off, a_pager_is_not_asked_again_for_what_was_cut_off);
+
+fn cut_off<C: Arch>() {
+    let f = paged_ahead::<C>(100 * KIB4, 32);
+    f.disk().set(LATE);
+    scope(|threads| {
+        let reader = threads.spawn(|| {
+            f.fx.run_on(1);
+            f.peek(0)
+        });
+        while f.fx.vm.objects().usage(&f.object).pages != 4 {
+            yield_now();
+        }
+        let cut = threads.spawn(|| {
+            f.fx.run_on(2);
+            f.fx.vm.objects().resize(&f.object, 0)
+        });
+        while f.fx.vm.objects().usage(&f.object).bytes != 0 {
+            yield_now();
+        }
+        answer_until(&f, 1, || reader.is_finished() && cut.is_finished());
+        assert_eq!(reader.join().unwrap(), Err(FaultError::Beyond));
+        assert_eq!(cut.join().unwrap(), Ok(()));
+    });
+    assert_eq!(runs(&f), [(0, 4)]);
+    assert_eq!(f.fx.vm.objects().usage(&f.object).pages, 0);
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}

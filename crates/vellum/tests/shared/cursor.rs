@@ -77,3 +77,24 @@ fn same_pages<C: Arch>() {
     };
     assert_eq!(pages(true), pages(false));
 }
+
+on_both!(dead_nodes, dead_nodes_do_not_pile_up_where_only_faults_change_the_trie);
+
+fn dead_nodes<C: Arch>() {
+    const GROUPS: u64 = 64;
+    let fx = on_or_off::<C>(true);
+    let object = fx.object(GROUPS * MIB2);
+    let space = fx.with_object(AT, GROUPS * MIB2, &object);
+    // In each 2 MiB 24 pairs of pages, each in a small node of its own: when there are 20 such
+    // nodes they leave the trie, and a large one comes.
+    for page in (0..GROUPS * 48).map(|n| n / 48 * 512 + n % 48 / 2 * 16 + n % 2) {
+        let fault = fx.vm.fault(&space, page_at(page), Access::Write);
+        assert_eq!(fault, Ok(Fault::Object), "page {page}");
+    }
+    // The large ones, a few above, and those that wait: 256 small ones and one group's more.
+    let nodes = fx.count(Counter::ObjectNodes);
+    assert!(nodes as u64 <= GROUPS + 16 + 256 + 24, "{nodes} nodes");
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
