@@ -15,9 +15,10 @@ use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, PageIo, SlabRef};
 use crate::machine::{Machine, RUN_PAGES, Use};
 use crate::object::manage::owner_of;
+use crate::object::page::entry_for;
 use crate::object::record::ObjectRecord;
 use crate::object::trie::InsertError;
-use crate::object::{ObjectIo, ObjectPage, TrieEntry, Tries};
+use crate::object::{ObjectIo, ObjectPage, Tries};
 use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
 use crate::sync::{Above, Object, Token};
@@ -74,9 +75,7 @@ impl<M: Machine> ObjectIo<'_, M> {
         record.set_fetched(index + put as u64, put as u64);
         self.count_object_pages(record, put as i64);
         self.count(Counter::ReadaheadPages, put as i64 - 1);
-        if let Some(answer) = self.machine.page_in(self.run_of(object, &pages[..put], false)) {
-            self.answer(answer);
-        }
+        self.ask_for(object, &pages[..put]);
         Ok(Fetch::Begun(pages[0].0))
     }
 
@@ -128,12 +127,8 @@ impl<M: Machine> ObjectIo<'_, M> {
         let mut guard = Tries::new(self.0).lock(&record.trie, token);
         let mut cursor = guard.cursor();
         for (put, &(pfn, index)) in pages.iter().enumerate() {
-            let done = match TrieEntry::new(pfn, Order::BASE) {
-                Some(_) if cursor.lookup(index).is_some() => Err(InsertError::Occupied),
-                Some(entry) if index < record.pages() => cursor.insert(index, entry),
-                _ => Err(InsertError::Index),
-            };
-            if let Err(error) = done {
+            let entry = entry_for(record, index, pfn);
+            if let Err(error) = entry.and_then(|entry| cursor.insert(index, entry)) {
                 return (put, Some(error));
             }
         }

@@ -55,8 +55,18 @@ pub(crate) struct ObjectIo<'v, M: Machine>(pub &'v ObjectLayer<M>);
 over!(ObjectIo, ObjectLayer);
 
 impl<M: Machine> ObjectIo<'_, M> {
+    /// Asks the pager for pages that follow each other, frozen for it; not for those that lie past
+    /// the end by now, of which it has nothing.
+    pub(super) fn ask_for(self, object: SlabRef, pages: &[ObjectPage]) {
+        let run = self.run_of(object, pages, false);
+        let answer = if run.bytes == 0 { Some(run.done(0)) } else { self.machine.page_in(run) };
+        if let Some(answer) = answer {
+            self.answer(answer);
+        }
+    }
+
     /// A run for the pager, which keeps the object.
-    pub(super) fn run_of(self, object: SlabRef, pages: &[ObjectPage], writes: bool) -> PageRun {
+    fn run_of(self, object: SlabRef, pages: &[ObjectPage], writes: bool) -> PageRun {
         let record = self.object(object);
         record.attachments.keep();
         let mut frames = [Pfn(0); RUN_PAGES];
@@ -140,10 +150,7 @@ impl<M: Machine> ObjectIo<'_, M> {
         self.count_object_pages(record, -(gone.len() as i64));
         if kept != 0 {
             record.set_fetched(run.first + 1, 0);
-            let alone = self.run_of(object, &[(run.frames[0], run.first)], false);
-            if let Some(answer) = self.machine.page_in(alone) {
-                self.answer(answer);
-            }
+            self.ask_for(object, &[(run.frames[0], run.first)]);
         }
     }
 

@@ -6,9 +6,7 @@ use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::object::manage::owner_of;
 use crate::object::record::ObjectRecord;
-use crate::object::{
-    InsertError, ObjectIo, ObjectLayer, PageMark, TrieEntry, TrieGuard, TriePlace, Tries,
-};
+use crate::object::{InsertError, ObjectIo, ObjectLayer, PageMark, TrieEntry, TriePlace, Tries};
 use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
 use crate::sync::{Above, EpochGuard, Object, Token};
@@ -39,16 +37,16 @@ impl<M: Machine> ObjectLayer<M> {
         (want, va): (&AllocRequest, Va),
         token: &mut Token<H>,
     ) -> Result<bool, NoMemory> {
-        let m = &self.machine;
-        let _in_hand = self.hands.begin(m);
-        let want = AllocRequest { use_: Use::Object, ..*want };
-        let pfn = self.frames.alloc(m, Order::BASE, &want)?;
-        self.clear_page(pfn, va);
-        Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
-        let done = self.insert_page(object, index, pfn, token);
+        let _in_hand = self.hands.begin(&self.machine);
+        let pfn = self.take_zeros((object, index), (want, va))?;
+        let record = self.object(object);
+        let done = {
+            let mut guard = Tries::new(self).lock(&record.trie, token);
+            entry_for(record, index, pfn).and_then(|entry| guard.cursor().insert(index, entry))
+        };
         match done {
             Ok(()) => {
-                self.count_object_pages(self.object(object), 1);
+                self.count_object_pages(record, 1);
                 return Ok(true);
             }
             Err(_) => self.untake(pfn, Order::BASE),
@@ -72,14 +70,14 @@ impl<M: Machine> ObjectLayer<M> {
         (want, va): (&AllocRequest, Va),
         epoch: &'e EpochGuard<'_, M>,
     ) -> Option<Pfn> {
-        let want = AllocRequest { use_: Use::Object, ..*want };
-        let pfn = self.frames.alloc(&self.machine, Order::BASE, &want).ok()?;
-        self.clear_page(pfn, va);
-        Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
+        let pfn = self.take_zeros((object, index), (want, va)).ok()?;
         let (record, mut top) = (self.object(object), Token::top());
         let place = if self.config.alloc_cursor { place } else { TriePlace::START };
         let guard = Tries::new(self).try_lock_inside(&record.trie, &mut top, epoch);
-        let done = guard.map(|mut guard| insert_into(&mut guard, record, (place, index), pfn));
+        let done = guard.map(|mut guard| {
+            let entry = entry_for(record, index, pfn)?;
+            guard.insert_near(place, index, entry)
+        });
         if done != Some(Ok(())) {
             self.untake(pfn, Order::BASE);
             return None;
@@ -88,16 +86,18 @@ impl<M: Machine> ObjectLayer<M> {
         Some(pfn)
     }
 
-    pub(super) fn insert_page<H: Above<Object>>(
+    /// A frame of zeros for a page of an object.
+    #[inline]
+    fn take_zeros(
         &self,
-        object: SlabRef,
-        index: u64,
-        pfn: Pfn,
-        token: &mut Token<H>,
-    ) -> Result<(), InsertError> {
-        let record = self.object(object);
-        let mut guard = Tries::new(self).lock(&record.trie, token);
-        insert_into(&mut guard, record, (TriePlace::START, index), pfn)
+        (object, index): (SlabRef, u64),
+        (want, va): (&AllocRequest, Va),
+    ) -> Result<Pfn, NoMemory> {
+        let want = AllocRequest { use_: Use::Object, ..*want };
+        let pfn = self.frames.alloc(&self.machine, Order::BASE, &want)?;
+        self.clear_page(pfn, va);
+        Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
+        Ok(pfn)
     }
 
     /// Freezes the page at an index; `None` if there is none. Waits while somebody else has it
@@ -218,17 +218,16 @@ impl<M: Machine> ObjectLayer<M> {
     }
 }
 
-/// Puts a page at an index where there is none, if that lies before the end.
+/// The entry of a page that may be put in at an index, which has to lie before the end. Under the
+/// guard.
 #[inline]
-fn insert_into<'e, M: Machine>(
-    guard: &mut TrieGuard<'e, M>,
+pub(super) fn entry_for(
     record: &ObjectRecord,
-    (place, index): (TriePlace<'e>, u64),
+    index: u64,
     pfn: Pfn,
-) -> Result<(), InsertError> {
-    let entry = TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)?;
+) -> Result<TrieEntry, InsertError> {
     if index >= record.pages() {
         return Err(InsertError::Index);
     }
-    guard.insert_near(place, index, entry)
+    TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)
 }

@@ -24,11 +24,7 @@ impl<'t, M: Machine> TrieGuard<'t, M> {
         if self.fill_near(place, index, entry) {
             return Ok(());
         }
-        let mut cursor = self.resume_near(place);
-        match cursor.lookup(index) {
-            Some(_) => Err(InsertError::Occupied),
-            None => cursor.insert(index, entry),
-        }
+        self.resume_near(place).insert(index, entry)
     }
 
     /// What most insertions are: a free slot in the node of the place.
