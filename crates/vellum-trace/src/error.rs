@@ -23,7 +23,7 @@ pub enum TraceError {
     Version {
         /// Version in the file.
         found: u32,
-        /// The one version this build reads.
+        /// The newest version this build reads; it reads all older ones, too.
         supported: u32,
     },
     /// The file ends before its trailer: the recording was interrupted or the copy is incomplete.
@@ -73,8 +73,8 @@ impl fmt::Display for TraceError {
             }
             TraceError::Version { found, supported } => write!(
                 f,
-                "trace format version {found}, but this build reads version {supported}; record \
-                 it again, or use the vellum that wrote it"
+                "trace format version {found}, but this build reads versions 1 to {supported}; \
+                 record it again, or use the vellum that wrote it"
             ),
             TraceError::Truncated { at } => write!(
                 f,

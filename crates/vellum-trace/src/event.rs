@@ -56,7 +56,7 @@ pub enum Event {
         /// Instructions left out.
         instructions: u64,
     },
-    /// A system call that changed the address space, or the end of the program.
+    /// A system call that changed the address space or a file, or the end of the program.
     Call(Box<Call>),
 }
 
@@ -178,7 +178,7 @@ impl MapKind {
     }
 }
 
-/// A system call that concerns memory, as it took effect.
+/// A system call that concerns memory or files, as it took effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// Position among all calls of the recording, from 0, without gaps.
@@ -242,6 +242,61 @@ pub enum Change {
         /// New length in bytes.
         len: u64,
     },
+    /// A file appears: before the first call or mapping that names it.
+    File {
+        /// Number, counting from 0 in order of appearance.
+        file: u32,
+        /// Its size in bytes now.
+        bytes: u64,
+        /// Last part of its path, if it was recorded.
+        name: Option<String>,
+    },
+    /// The kernel copied a part of a file to the program. What it wrote in the program's memory is
+    /// told by kernel accesses.
+    FileRead {
+        /// Which file.
+        file: u32,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// The kernel copied from the program to a file. A write past the end makes the file longer.
+    FileWrite {
+        /// Which file.
+        file: u32,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// The file has another size now, and not by a [`Change::FileWrite`].
+    FileResize {
+        /// Which file.
+        file: u32,
+        /// New size in bytes.
+        bytes: u64,
+    },
+    /// Changed pages of a part of a file are to be on its device.
+    FileSync {
+        /// Which file.
+        file: u32,
+        /// First byte.
+        offset: u64,
+        /// How many; `u64::MAX`: to the end.
+        bytes: u64,
+    },
+    /// `posix_fadvise`, or `readahead` as 3 (`POSIX_FADV_WILLNEED`).
+    FileAdvise {
+        /// Which file.
+        file: u32,
+        /// First byte.
+        offset: u64,
+        /// How many; `u64::MAX`: to the end.
+        bytes: u64,
+        /// Linux's number of the advice.
+        advice: u32,
+    },
     /// The program forked. The child is not recorded; the parent's private pages became
     /// copy-on-write.
     Fork,
@@ -274,6 +329,10 @@ pub struct Map {
     /// Offset in the file in bytes; 0 for memory without one. Fault-around is aligned by address,
     /// but a page cache is indexed by this.
     pub file_offset: u64,
+    /// Number of the file, see [`Change::File`]. None for memory without a file, for a file that
+    /// the recorder could not ask about (a replay gives the mapping a file of its own), and in
+    /// traces of format 1.
+    pub file: Option<u32>,
     /// Present before the first instruction or inferred from a touch, not made by a recorded call.
     pub synthetic: bool,
     /// Made by `mremap`: the next call is the [`Change::Remap`] that fills it.

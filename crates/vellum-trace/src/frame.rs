@@ -13,8 +13,10 @@ use std::io::{ErrorKind, Read};
 pub(crate) const MAGIC: [u8; 8] = *b"VELLUM\r\n";
 /// Last bytes of every trace.
 const END: [u8; 8] = *b"\n\rMULLEV";
-/// Format version written and read.
-pub(crate) const VERSION: u32 = 1;
+/// Format version written.
+pub(crate) const VERSION: u32 = 2;
+/// Oldest format version read.
+const OLDEST: u32 = 1;
 /// Most bytes of a block before compression.
 pub(crate) const MAX_RAW: usize = 256 << 10;
 /// Most bytes of a block after compression (zstd's bound for incompressible data is below this).
@@ -79,6 +81,7 @@ pub(crate) fn trailer_bytes(totals: &Totals, at: u64) -> Vec<u8> {
 pub(crate) struct Frames<R> {
     from: R,
     at: u64,
+    version: u32,
 }
 
 /// What [`Frames::next`] found.
@@ -92,12 +95,17 @@ pub(crate) enum Frame {
 
 impl<R: Read> Frames<R> {
     pub(crate) fn new(from: R) -> Frames<R> {
-        Frames { from, at: 0 }
+        Frames { from, at: 0, version: VERSION }
     }
 
     /// Continues at a known position.
     pub(crate) fn resume(from: R, at: u64) -> Frames<R> {
-        Frames { from, at }
+        Frames { from, at, version: VERSION }
+    }
+
+    /// Format version, known after the header.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
     }
 
     fn exact(&mut self, buf: &mut [u8]) -> Result<(), TraceError> {
@@ -133,9 +141,10 @@ impl<R: Read> Frames<R> {
         }
         let version = self.four()?;
         let found = u32::from_le_bytes(version);
-        if found != VERSION {
+        if !(OLDEST..=VERSION).contains(&found) {
             return Err(TraceError::Version { found, supported: VERSION });
         }
+        self.version = found;
         let len = self.four()?;
         let n = u32::from_le_bytes(len) as usize;
         let corrupt = |what| TraceError::Corrupt { at: 0, what };

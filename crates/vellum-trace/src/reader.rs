@@ -53,10 +53,11 @@ impl<R: Read> TraceReader<R> {
     pub fn new(from: R) -> Result<TraceReader<R>, TraceError> {
         let mut frames = Frames::new(from);
         let header = frames.header()?;
+        let decoder = Decoder::new(frames.version());
         Ok(TraceReader {
             frames,
             header,
-            decoder: Decoder::new(),
+            decoder,
             zstd: zstd::bulk::Decompressor::new().map_err(TraceError::io("starting zstd"))?,
             packed: Vec::new(),
             raw: Vec::new(),

@@ -55,9 +55,9 @@ fn bytes_after_the_end_are_an_error() {
 #[test]
 fn another_version_is_named_as_such() {
     let (_, mut bytes) = small();
-    bytes[8] = 2;
+    bytes[8] = 3;
     match read(&bytes) {
-        Err(e @ TraceError::Version { found: 2, supported: 1 }) => one_line(&e),
+        Err(e @ TraceError::Version { found: 3, supported: 2 }) => one_line(&e),
         other => panic!("{other:?}"),
     }
 }
@@ -131,7 +131,7 @@ proptest! {
     fn any_bytes_behind_the_magic_are_an_error(
         bytes in prop::collection::vec(any::<u8>(), 0..300),
     ) {
-        let mut file = b"VELLUM\r\n\x01\0\0\0".to_vec();
+        let mut file = b"VELLUM\r\n\x02\0\0\0".to_vec();
         file.extend(bytes);
         prop_assert!(read(&file).is_err());
     }

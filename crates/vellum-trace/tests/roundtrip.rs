@@ -56,6 +56,7 @@ fn big_mapping() -> Event {
             base: 0x10000,
             inside: None,
             file_offset: 0,
+            file: None,
             synthetic: false,
             moved: false,
             populate: false,

@@ -32,6 +32,7 @@ fn map() -> Event {
             base: 0,
             inside: None,
             file_offset: 0,
+            file: None,
             synthetic: false,
             moved: false,
             populate: false,

@@ -160,6 +160,12 @@ fn concerned(change: &Change) -> impl Iterator<Item = u32> + use<> {
         | Change::Brk { mapping, .. } => (Some(*mapping), None),
         Change::Remap { old, new, .. } => (Some(*old), Some(*new)),
         Change::Fork | Change::Exec | Change::Exit { .. } => (None, None),
+        Change::File { .. }
+        | Change::FileRead { .. }
+        | Change::FileWrite { .. }
+        | Change::FileResize { .. }
+        | Change::FileSync { .. }
+        | Change::FileAdvise { .. } => (None, None),
     };
     a.into_iter().chain(b)
 }
@@ -184,6 +190,7 @@ mod tests {
             base: 0,
             inside: None,
             file_offset: 0,
+            file: None,
             synthetic: false,
             moved: false,
             populate: false,

@@ -87,6 +87,7 @@ impl Script {
             base: 0x7f00_0000_0000 + (u64::from(mapping) << 32),
             inside: None,
             file_offset: 0,
+            file: None,
             synthetic: false,
             moved: false,
             populate: false,

@@ -381,6 +381,7 @@ impl<W: Write> Builder<W> {
             base: range.start,
             inside: None,
             file_offset: 0,
+            file: None,
             synthetic: true,
             moved: false,
             populate: false,

@@ -12,17 +12,25 @@ const FORK: u8 = 6;
 const EXEC: u8 = 7;
 const EXIT: u8 = 8;
 
+const FILE: u8 = 9;
+const FILE_READ: u8 = 10;
+const FILE_WRITE: u8 = 11;
+const FILE_SYNC: u8 = 12;
+const FILE_RESIZE: u8 = 13;
+const FILE_ADVISE: u8 = 14;
+
 const INSIDE: u8 = 1;
 const SYNTHETIC: u8 = 2;
 const MOVED: u8 = 4;
 const POPULATE: u8 = 8;
+const OF_FILE: u8 = 16;
 
 fn kind_number(kind: MapKind) -> u8 {
     MapKind::ALL.iter().position(|k| *k == kind).unwrap_or(0) as u8
 }
 
-fn three(out: &mut Vec<u8>, mapping: u32, offset: u64, len: u64) {
-    put(out, u64::from(mapping));
+fn three(out: &mut Vec<u8>, number: u32, offset: u64, len: u64) {
+    put(out, u64::from(number));
     put(out, offset);
     put(out, len);
 }
@@ -43,6 +51,7 @@ pub(super) fn encode(out: &mut Vec<u8>, change: &Change) {
                 (SYNTHETIC, m.synthetic),
                 (MOVED, m.moved),
                 (POPULATE, m.populate),
+                (OF_FILE, m.file.is_some()),
             ] {
                 if on {
                     flags |= bit;
@@ -52,6 +61,9 @@ pub(super) fn encode(out: &mut Vec<u8>, change: &Change) {
             if let Some((of, at)) = m.inside {
                 put(out, u64::from(of));
                 put(out, at);
+            }
+            if let Some(file) = m.file {
+                put(out, u64::from(file));
             }
         }
         Change::Unmap { mapping, offset, len } => {
@@ -84,10 +96,41 @@ pub(super) fn encode(out: &mut Vec<u8>, change: &Change) {
             out.push(EXIT);
             put_signed(out, i64::from(*code));
         }
+        Change::File { file, bytes, name } => {
+            out.push(FILE);
+            put(out, u64::from(*file));
+            put(out, *bytes);
+            let name = name.as_deref().unwrap_or_default().as_bytes();
+            out.push(name.len() as u8);
+            out.extend_from_slice(name);
+        }
+        Change::FileRead { file, offset, bytes } => {
+            out.push(FILE_READ);
+            three(out, *file, *offset, *bytes);
+        }
+        Change::FileWrite { file, offset, bytes } => {
+            out.push(FILE_WRITE);
+            three(out, *file, *offset, *bytes);
+        }
+        Change::FileSync { file, offset, bytes } => {
+            out.push(FILE_SYNC);
+            three(out, *file, *offset, *bytes);
+        }
+        Change::FileResize { file, bytes } => {
+            out.push(FILE_RESIZE);
+            put(out, u64::from(*file));
+            put(out, *bytes);
+        }
+        Change::FileAdvise { file, offset, bytes, advice } => {
+            out.push(FILE_ADVISE);
+            three(out, *file, *offset, *bytes);
+            put(out, u64::from(*advice));
+        }
     }
 }
 
-pub(super) fn decode(b: &mut Bytes<'_>) -> Option<Change> {
+/// A call of a trace of format `version`. Version 1 has neither files nor mappings that name one.
+pub(super) fn decode(b: &mut Bytes<'_>, version: u32) -> Option<Change> {
     Some(match b.byte()? {
         MAP => {
             let mapping = b.varint32()?;
@@ -97,11 +140,13 @@ pub(super) fn decode(b: &mut Bytes<'_>) -> Option<Change> {
             let base = b.varint()?;
             let file_offset = b.varint()?;
             let flags = b.byte()?;
-            if flags & !(INSIDE | SYNTHETIC | MOVED | POPULATE) != 0 {
+            let known = INSIDE | SYNTHETIC | MOVED | POPULATE;
+            if flags & !(if version == 1 { known } else { known | OF_FILE }) != 0 {
                 return None;
             }
             let inside =
                 if flags & INSIDE != 0 { Some((b.varint32()?, b.varint()?)) } else { None };
+            let file = if flags & OF_FILE != 0 { Some(b.varint32()?) } else { None };
             Change::Map(Map {
                 mapping,
                 len,
@@ -110,6 +155,7 @@ pub(super) fn decode(b: &mut Bytes<'_>) -> Option<Change> {
                 base,
                 inside,
                 file_offset,
+                file,
                 synthetic: flags & SYNTHETIC != 0,
                 moved: flags & MOVED != 0,
                 populate: flags & POPULATE != 0,
@@ -138,6 +184,31 @@ pub(super) fn decode(b: &mut Bytes<'_>) -> Option<Change> {
         FORK => Change::Fork,
         EXEC => Change::Exec,
         EXIT => Change::Exit { code: i32::try_from(b.signed()?).ok()? },
+        kind if version >= 2 => file_call(kind, b)?,
         _ => return None,
+    })
+}
+
+fn file_call(kind: u8, b: &mut Bytes<'_>) -> Option<Change> {
+    let file = match kind {
+        FILE..=FILE_ADVISE => b.varint32()?,
+        _ => return None,
+    };
+    match kind {
+        FILE => {
+            let bytes = b.varint()?;
+            let n = usize::from(b.byte()?);
+            let name = String::from_utf8(b.take(n)?.to_vec()).ok()?;
+            return Some(Change::File { file, bytes, name: (n > 0).then_some(name) });
+        }
+        FILE_RESIZE => return Some(Change::FileResize { file, bytes: b.varint()? }),
+        _ => {}
+    }
+    let (offset, bytes) = (b.varint()?, b.varint()?);
+    Some(match kind {
+        FILE_READ => Change::FileRead { file, offset, bytes },
+        FILE_WRITE => Change::FileWrite { file, offset, bytes },
+        FILE_SYNC => Change::FileSync { file, offset, bytes },
+        _ => Change::FileAdvise { file, offset, bytes, advice: b.varint32()? },
     })
 }

@@ -11,13 +11,15 @@ use crate::varint::Bytes;
 /// Decodes block after block.
 pub(crate) struct Decoder {
     model: Model,
+    version: u32,
 }
 
 const SHORT: &str = "a number is missing or too long";
 
 impl Decoder {
-    pub(crate) fn new() -> Decoder {
-        Decoder { model: Model::new() }
+    /// For the blocks of a trace of format `version`.
+    pub(crate) fn new(version: u32) -> Decoder {
+        Decoder { model: Model::new(), version }
     }
 
     /// Decodes a raw block that must hold exactly `events` events, appending to `out`.
@@ -200,7 +202,8 @@ impl Decoder {
                     return Err("a call before any switch to a thread");
                 }
                 let order = m.calls;
-                let change = call::decode(b).ok_or("a call that cannot be understood")?;
+                let change =
+                    call::decode(b, self.version).ok_or("a call that cannot be understood")?;
                 m.apply(order, &change)?;
                 Event::Call(Box::new(Call { order, change }))
             }

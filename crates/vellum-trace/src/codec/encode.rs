@@ -5,8 +5,8 @@ use crate::event::{Event, Flags};
 use crate::frame::{MAX_EVENTS, MAX_RAW};
 use crate::varint::{put, put_signed};
 
-/// Room that any single event is sure to fit in.
-const SLACK: usize = 256;
+/// Room that any single event is sure to fit in; the longest is a file with its name.
+const SLACK: usize = 512;
 
 /// Collects one block.
 pub(crate) struct Encoder {

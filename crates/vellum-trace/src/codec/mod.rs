@@ -17,13 +17,15 @@
 //! slower than a simulator can wait for).
 //!
 //! The model also keeps what is needed to refuse nonsense on both sides: lengths of mappings, live
-//! threads.
+//! threads, files.
 mod call;
 pub(crate) mod decode;
 pub(crate) mod encode;
+mod files;
 
 use crate::PAGE;
 use crate::event::{Change, MapKind};
+use files::Files;
 use std::collections::BTreeMap;
 
 /// Most mappings in one trace: 8 bytes each of reader memory.
@@ -104,6 +106,7 @@ pub(crate) struct Model {
     lens: Vec<u64>,
     last: Vec<u64>,
     calls: u64,
+    files: Files,
 }
 
 fn fits(v: i64) -> Option<i32> {
@@ -124,6 +127,7 @@ impl Model {
             lens: Vec::new(),
             last: Vec::new(),
             calls: 0,
+            files: Files::default(),
         }
     }
 
@@ -247,6 +251,7 @@ impl Model {
                 if m.base.checked_add(m.len).is_none_or(|end| end > MAX_ADDRESS) {
                     return Err("a mapping lies outside the address space");
                 }
+                self.files.names(m)?;
                 if let Some((of, at)) = m.inside {
                     part(of, at, m.len)?;
                 }
@@ -270,6 +275,7 @@ impl Model {
                 }
             }
             Change::Fork | Change::Exec | Change::Exit { .. } => {}
+            change => self.files.apply(change)?,
         }
         self.calls += 1;
         Ok(())

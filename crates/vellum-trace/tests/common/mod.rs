@@ -47,6 +47,7 @@ impl World {
             base: (x >> 3) % (1 << 40) * 4096,
             inside,
             file_offset: x % 5 * 4096,
+            file: None,
             synthetic: x & 1 != 0,
             moved: x & 2 != 0,
             populate: x & 4 != 0,
