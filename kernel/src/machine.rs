@@ -11,7 +11,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::entry::X86_64;
 use vellum::machine::{
-    Caches, CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Stores, Topology,
+    Caches, CpuId, CpuMask, Hooks, Machine, MmuRules, PageAnswer, PageRun, Root, Scope, Stores,
+    Topology,
 };
 
 use crate::arch::{PHYSMAP, cpu};
@@ -20,6 +21,16 @@ use crate::arch::{PHYSMAP, cpu};
 /// as much as two reloads.
 const SINGLY: u64 = 32;
 const WORDS: usize = PAGE_SIZE / 8;
+
+/// Bytes of the one file.
+pub const FILE: usize = 8 * PAGE_SIZE;
+/// What the one file has, by words.
+static DISK: [AtomicU64; FILE / 8] = [const { AtomicU64::new(0) }; FILE / 8];
+
+/// The word of the file at a byte.
+pub fn on_disk(offset: u64) -> &'static AtomicU64 {
+    &DISK[offset as usize / 8]
+}
 
 /// The machine.
 pub struct Metal {
@@ -203,6 +214,30 @@ unsafe impl Machine for Metal {
             self.flush_local(scope);
         }
     }
+    fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
+        for part in run.parts() {
+            for n in 0..part.len / 8 {
+                let word = on_disk(part.offset + 8 * n as u64).load(Ordering::Relaxed);
+                // SAFETY: a word of a frame that is the pager's until it answers.
+                unsafe { self.frame(part.frame).cast::<u64>().add(n).write(word) };
+            }
+        }
+        let bytes = run.bytes();
+        Some(run.done(bytes))
+    }
+
+    fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
+        for part in run.parts() {
+            for n in 0..part.len / 8 {
+                // SAFETY: as above; with one CPU no program stores to it meanwhile.
+                let word = unsafe { self.frame(part.frame).cast::<u64>().add(n).read() };
+                on_disk(part.offset + 8 * n as u64).store(word, Ordering::Relaxed);
+            }
+        }
+        let bytes = run.bytes();
+        Some(run.done(bytes))
+    }
+
     fn relax(&self) {
         core::hint::spin_loop();
     }

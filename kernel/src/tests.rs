@@ -17,7 +17,7 @@ use vellum::vm::{ObjectPart, Vm};
 use crate::arch::cpu;
 use crate::arch::user::{call, load, store};
 use crate::fault::{self, BEYOND, NO_MEMORY, RIGHTS, UNMAPPED};
-use crate::machine::Metal;
+use crate::machine::{FILE, Metal, on_disk};
 use crate::println;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -62,6 +62,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a moved page answers at its new place alone", moved),
     ("after fork both sides see the old contents and only their own stores", forked),
     ("an object shows the same page in two spaces, until it is cut off", shared_object),
+    ("a file shows its bytes in two spaces, and gets what both stored by a sync", file_object),
     ("the kernel's copies and the program's accesses meet", copies),
     ("a changed entry is seen after invlpg, a dropped range after a flush", flushes),
     ("a 1 GiB page is one fault, or refused as one", giant_page),
@@ -411,6 +412,48 @@ fn shared_object(vm: &Vm<Metal>, space: &Space) -> Outcome {
     outcome?;
     ensure!(load(AT + PAGE) == Ok(0));
     Ok(())
+}
+
+fn file_object(vm: &Vm<Metal>, space: &Space) -> Outcome {
+    const THERE: u64 = AT + GIB + 3 * PAGE;
+    const BYTES: u64 = FILE as u64;
+    (0..BYTES / PAGE).for_each(|i| on_disk(i * PAGE).store(100 + i, Ordering::Relaxed));
+    let disk = |page: u64| on_disk(page * PAGE).load(Ordering::Relaxed);
+    let objects = vm.objects();
+    let Ok(file) = objects.create_paged(BYTES, 1) else { return Err(Failed(line!(), "a file")) };
+    let Ok(other) = vm.create() else { return Err(Failed(line!(), "a second space")) };
+    let both = || -> Outcome {
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let part = ObjectPart { object: &file, offset: 0 };
+        for (space, at) in [(space, AT), (&other, THERE)] {
+            let mapped = vm.map_object(space, Placement::At(Va(at)), BYTES, attrs, part);
+            ensure!(mapped == Ok(Va(at)));
+        }
+        // The first fault reads four pages and maps one; the next maps those around.
+        ensure!((0..8).all(|i| load(AT + i * PAGE) == Ok(100 + i)));
+        ensure!(store(AT, 1).is_ok() && disk(0) == 100);
+        let there = fault::run(vm, &other, || {
+            let seen = (load(THERE), load(THERE + 7 * PAGE));
+            (seen, store(THERE + 5 * PAGE, 2))
+        });
+        ensure!(there == ((Ok(1), Ok(107)), Ok(())));
+        recount(vm, &[space, &other])?;
+        ensure!(objects.usage(&file).dirty_pages == 2);
+        ensure!(objects.sync(&file, 0, u64::MAX) == Ok(()));
+        ensure!(disk(0) == 1 && disk(1) == 101 && disk(5) == 2);
+        // A store after the sync is seen by the next one: the processor's TLB has no right to it.
+        ensure!(faults(|| store(AT, 3)) == (1, Ok(())) && objects.usage(&file).dirty_pages == 1);
+        ensure!(objects.evict(&file, 0, u64::MAX) == 7);
+        ensure!(faults(|| load(AT)) == (0, Ok(3)));
+        on_disk(7 * PAGE).store(9, Ordering::Relaxed);
+        ensure!(load(AT + 7 * PAGE) == Ok(9));
+        ensure!(objects.sync(&file, 0, u64::MAX) == Ok(()) && disk(0) == 3);
+        Ok(())
+    };
+    let outcome = both();
+    vm.exit(other);
+    objects.discard(file);
+    outcome
 }
 
 fn copies(vm: &Vm<Metal>, space: &Space) -> Outcome {
