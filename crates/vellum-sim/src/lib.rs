@@ -7,13 +7,14 @@
 //!
 //! Rooms: [`cpu`] accesses and accounts; [`mmu`] entry formats, walks, speculation; [`tlb`],
 //! [`cache`], [`memory`] the hardware models; [`machine`] the value and its `impl Machine`;
-//! [`schedule`] who runs next; [`oracle`] the rules; `contents` what is in frames; [`mod@file`]
-//! machine files and presets.
+//! [`schedule`] who runs next; [`oracle`] the rules; `contents` what is in frames; [`disk`] what is
+//! in files; [`mod@file`] machine files and presets.
 #![deny(missing_docs)]
 
 pub mod cache;
 mod contents;
 pub mod cpu;
+pub mod disk;
 pub mod file;
 pub mod machine;
 pub mod memory;

@@ -485,6 +485,12 @@ pub unsafe trait Machine: Hooks {
     fn wake(&self, key: u64) {
         let _ = key;
     }
+    /// A run that the machine has kept and that its pager is done with, if there is one. Who waits
+    /// for a page asks before each [`wait`](Machine::wait), with no lock held and outside of
+    /// epochs, and answers it. For pagers that no interrupt or thread of their own answers for.
+    fn page_answer(&self) -> Option<PageAnswer> {
+        None
+    }
     /// Starts to fill a run of an object's pages from its pager: `Some` answers at once, `None`
     /// means that the machine keeps the run and answers later. Called with no lock held, also from
     /// inside [`Objects::answer`](crate::vm::Objects::answer). The

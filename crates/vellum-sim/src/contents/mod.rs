@@ -25,6 +25,12 @@ const ZEROS: u32 = 1;
 /// Lines in a frame.
 const LINES: u64 = 64;
 
+/// What a frame holds, apart from real bytes, for who keeps it elsewhere.
+pub(crate) struct Saved {
+    version: u32,
+    lines: Option<Box<[u32]>>,
+}
+
 /// Versions of all frames.
 pub(crate) struct Contents {
     frames: Lazy<u32>,
@@ -107,19 +113,50 @@ impl Contents {
         }
     }
 
+    /// A frame's word, with a version of its own if it was stored into since it had the last one.
+    fn numbered(&mut self, pfn: u64) -> u32 {
+        let f = &mut self.frames[pfn as usize];
+        if *f & WRITTEN != 0 && *f & VERSION != FOREIGN {
+            self.next_frame += 1;
+            *f = *f & BYTES | self.next_frame;
+        }
+        *f
+    }
+
     /// The frame was overwritten with a copy of another. Real bytes follow if either had them.
     pub(crate) fn copy(&mut self, to: u64, from: u64) {
-        let mut source = self.frames[from as usize];
-        if source & WRITTEN != 0 && source & VERSION != FOREIGN {
-            self.next_frame += 1;
-            source = source & BYTES | self.next_frame;
-            self.frames[from as usize] = source;
-        }
+        let source = self.numbered(from);
         let f = &mut self.frames[to as usize];
         *f = (*f | source) & BYTES | source & (VERSION | WRITTEN);
         if let Some(lines) = &mut self.lines {
             let (from, to) = ((from * LINES) as usize, (to * LINES) as usize);
             lines.copy_within(from..from + LINES as usize, to);
+        }
+    }
+
+    /// Contents that nothing else has.
+    pub(crate) fn fresh(&mut self) -> Saved {
+        self.next_frame += 1;
+        let lines = self.lines.is_some().then(|| {
+            self.next_line += 1;
+            vec![self.next_line; LINES as usize].into()
+        });
+        Saved { version: self.next_frame, lines }
+    }
+
+    /// What a frame holds.
+    pub(crate) fn save(&mut self, pfn: u64) -> Saved {
+        let version = self.numbered(pfn) & (VERSION | WRITTEN);
+        let of = |lines: &Lazy<u32>| lines[(pfn * LINES) as usize..][..LINES as usize].into();
+        Saved { version, lines: self.lines.as_ref().map(of) }
+    }
+
+    /// The frame was overwritten with what is kept elsewhere.
+    pub(crate) fn restore(&mut self, pfn: u64, saved: &Saved, bytes: bool) {
+        let f = &mut self.frames[pfn as usize];
+        *f = *f & BYTES | if bytes { BYTES } else { 0 } | saved.version;
+        if let (Some(lines), Some(saved)) = (&mut self.lines, &saved.lines) {
+            lines[(pfn * LINES) as usize..][..LINES as usize].copy_from_slice(saved);
         }
     }
 

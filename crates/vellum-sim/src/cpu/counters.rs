@@ -69,6 +69,7 @@ const NAMES: [&str; COUNTS + CACHES + ACCOUNTS + 1] = [
     "cycles_flush",
     "cycles_call",
     "cycles_idle",
+    "cycles_io",
     "cycles",
 ];
 

@@ -62,10 +62,12 @@ pub enum Account {
     Call,
     /// Nothing to do, or waiting for a lock.
     Idle,
+    /// Waiting for the disk.
+    Io,
 }
 
 /// Number of [`Account`]s.
-pub const ACCOUNTS: usize = 7;
+pub const ACCOUNTS: usize = 8;
 
 /// Counts of one CPU; the names that users see are in [`Counters`].
 #[derive(Clone, Copy, Debug, Default)]

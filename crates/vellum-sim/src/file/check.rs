@@ -109,6 +109,7 @@ impl Machine {
         }
         self.check_processor()?;
         self.check_times()?;
+        self.check_disk()?;
         self.check_nodes()?;
         self.check_caches()?;
         self.check_tlbs()?;
@@ -200,6 +201,28 @@ impl Machine {
             }
             None => Ok(()),
         }
+    }
+
+    fn check_disk(&self) -> Result<(), Wrong> {
+        let (Some(disk), Some(times)) = (&self.disk, self.disk_times()) else { return Ok(()) };
+        if !(1..=65_536).contains(&disk.requests.value) {
+            let is = format!("{} requests", disk.requests.value);
+            return wrong("disk.requests", is, "use 1 to 65536");
+        }
+        for (key, bandwidth) in [
+            ("disk.read_bandwidth", &disk.read_bandwidth),
+            ("disk.write_bandwidth", &disk.write_bandwidth),
+        ] {
+            if bandwidth.0 < 1_000_000 || bandwidth.0 > 1_000_000_000_000 {
+                let mend = "give bytes a second, such as \"3.2 GB/s\"";
+                return wrong(key, format!("{} B/s", bandwidth.0), mend);
+            }
+        }
+        let longest = times.read_latency.max(times.write_latency).max(times.cpu);
+        if longest.cycles() > MAX_CYCLES {
+            return wrong("disk", "a time of seconds", format!("give at most {MAX_CYCLES} cycles"));
+        }
+        Ok(())
     }
 
     fn check_nodes(&self) -> Result<(), Wrong> {

@@ -4,11 +4,13 @@ use super::constant::Constant;
 use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
 use super::units::{Duration, Threshold};
 use crate::cache::{Geometry, Policy, Shape};
+use crate::disk::DiskTimes;
 use crate::memory::{Numa, Overlap, Ticks};
 use crate::tlb::{BankShape, TlbShape, WalkCacheShape};
 
 /// Bytes of a cache line on every machine modelled.
 pub(super) const LINE: u64 = 64;
+const PAGE: u64 = 4096;
 
 /// Kinds of kernel work that have a price.
 pub const WORK_COSTS: usize = vellum::machine::WORKS;
@@ -88,17 +90,32 @@ impl Machine {
 
     /// The memory nodes.
     pub fn numa(&self) -> Numa {
-        let line_time = |bandwidth: u64| {
-            let ticks =
-                u128::from(LINE) * u128::from(self.clock_hz.value) * u128::from(Ticks::PER_CYCLE);
-            Ticks(((ticks + u128::from(bandwidth) / 2) / u128::from(bandwidth.max(1))) as u64)
-        };
         let row = |row: &Vec<Duration>| row.iter().map(|d| self.ticks(d)).collect();
         Numa {
             frames: self.nodes.iter().map(|n| n.memory.0 >> 12).collect(),
-            line_time: self.nodes.iter().map(|n| line_time(n.bandwidth.0)).collect(),
+            line_time: self.nodes.iter().map(|n| self.time_of(LINE, n.bandwidth.0)).collect(),
             latency: self.memory.latency.iter().map(row).collect(),
         }
+    }
+
+    /// The disk, if there is one.
+    pub fn disk_times(&self) -> Option<DiskTimes> {
+        let disk = self.disk.as_ref()?;
+        Some(DiskTimes {
+            read_latency: self.ticks(&disk.read_latency),
+            write_latency: self.ticks(&disk.write_latency),
+            read_page: self.time_of(PAGE, disk.read_bandwidth.0),
+            write_page: self.time_of(PAGE, disk.write_bandwidth.0),
+            requests: *disk.requests,
+            cpu: self.ticks(&disk.cpu) + self.ticks(&self.costs.switch),
+        })
+    }
+
+    /// The time that bytes take at a bandwidth.
+    fn time_of(&self, bytes: u64, bandwidth: u64) -> Ticks {
+        let ticks =
+            u128::from(bytes) * u128::from(self.clock_hz.value) * u128::from(Ticks::PER_CYCLE);
+        Ticks(((ticks + u128::from(bandwidth) / 2) / u128::from(bandwidth.max(1))) as u64)
     }
 
     /// The core.

@@ -41,6 +41,8 @@ pub struct Machine {
     pub mmu: MmuSpec,
     /// Fixed costs.
     pub costs: CostSpec,
+    /// The disk that files are on. Left out: the machine has none.
+    pub disk: Option<DiskSpec>,
     /// The file's text as a table, for [`Machine::constants`] and [`Machine::scaled`].
     #[serde(skip)]
     pub(super) tree: toml::Table,
@@ -271,6 +273,24 @@ pub struct CostSpec {
     pub copy_line: Constant<Duration>,
     /// Kernel work, piece by piece.
     pub work: WorkCosts,
+}
+
+/// `[disk]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskSpec {
+    /// From the request for a read to its first byte.
+    pub read_latency: Constant<Duration>,
+    /// The same for a write.
+    pub write_latency: Constant<Duration>,
+    /// Bytes of all reads together, in a second.
+    pub read_bandwidth: Constant<Bandwidth>,
+    /// The same for writes.
+    pub write_bandwidth: Constant<Bandwidth>,
+    /// Requests under way at once; the next one waits.
+    pub requests: Constant<u32>,
+    /// What a request takes of the CPU, without the two context switches of who waits.
+    pub cpu: Constant<Duration>,
 }
 
 /// `[costs.work]`: the price of each kind of kernel work the library reports, by the name it has

@@ -12,6 +12,7 @@ use super::{Check, Mode, Options, SimMachine, SimState};
 use crate::cache::{GeometryError, Hierarchy};
 use crate::contents::Contents;
 use crate::cpu::CpuState;
+use crate::disk::Disk;
 use crate::format::Format;
 use crate::memory::{Memory, Ticks};
 use crate::oracle::notes::Oracle;
@@ -76,6 +77,7 @@ impl<F: Format> SimMachine<F> {
             memory,
             ram: Ram::new(frames).ok_or_else(host)?,
             contents: Contents::new(frames, walk_check).ok_or_else(host)?,
+            disk: Disk::new(parts.disk, options.disk_fails),
             oracle: Oracle::new(frames, cpus).ok_or_else(host)?,
             mmu: parts.mmu,
             costs: parts.costs.clone(),

@@ -175,7 +175,7 @@ impl<F: Format> SimState<F> {
         length: usize,
         kind: Kind,
     ) {
-        if length == 0 {
+        if length == 0 || self.disk.beforehand {
             return;
         }
         let lines =

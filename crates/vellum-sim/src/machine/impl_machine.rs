@@ -9,8 +9,8 @@ use core::ptr::NonNull;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::Preemption;
 use vellum::machine::{
-    CacheLevel, Caches, CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, Root, Scope,
-    Stores, Topology, Use, Verb, Work,
+    CacheLevel, Caches, CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, PageAnswer,
+    PageRun, Root, Scope, Stores, Topology, Use, Verb, Work,
 };
 
 use super::SimMachine;
@@ -287,6 +287,29 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
 
     fn relax(&self) {
         self.pause(Account::Idle);
+    }
+
+    fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
+        self.point();
+        self.act(|s, c| s.begin_io(c, run, false))
+    }
+
+    fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
+        self.point();
+        self.act(|s, c| s.begin_io(c, run, true))
+    }
+
+    fn page_answer(&self) -> Option<PageAnswer> {
+        self.point();
+        self.act(|s, c| s.end_io(c))
+    }
+
+    fn wait(&self, _key: u64, still: &dyn Fn() -> bool) {
+        if still() && self.state.with(|s| s.disk.next_due().is_some()) {
+            self.pause(Account::Io);
+        } else if still() {
+            self.relax();
+        }
     }
 
     fn now(&self) -> u64 {

@@ -70,6 +70,8 @@ pub struct Options {
     pub count_clears: bool,
     /// Cycles by which a CPU may run ahead of the next one before it gives way, in timing mode.
     pub quantum: u64,
+    /// One request to the disk in so many fails, drawn by the seed; 0 for none.
+    pub disk_fails: u64,
 }
 
 impl Default for Options {
@@ -79,6 +81,7 @@ impl Default for Options {
             mode: Mode::Timing,
             check: Check::Incremental,
             quantum: 500,
+            disk_fails: 0,
             count_clears: false,
         }
     }

@@ -7,6 +7,7 @@
 use vellum::machine::WORKS;
 
 use crate::cache::Shape;
+use crate::disk::DiskTimes;
 use crate::file::{Codec, Invalidation, Machine};
 use crate::memory::{Numa, Overlap, Ticks};
 use crate::tlb::{PageSize, TlbShape, WalkCacheShape};
@@ -139,6 +140,8 @@ pub struct Parts {
     pub mmu: Mmu,
     /// Costs.
     pub costs: Costs,
+    /// The disk that files are on, if there is one.
+    pub disk: Option<DiskTimes>,
 }
 
 /// One round of a wait loop. A PAUSE takes 10 to 140 cycles, by model; in timing runs it only sets
@@ -209,6 +212,7 @@ impl Parts {
                 sched_point: c.sched_point,
                 pause: PAUSE,
             },
+            disk: file.disk_times(),
         }
     }
 }

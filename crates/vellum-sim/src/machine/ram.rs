@@ -15,6 +15,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::lazy::{Lazy, PageBytes};
 
+/// Bytes of a frame.
+pub const PAGE: usize = 4096;
+
 /// The bytes of all frames, from frame 0.
 pub struct Ram {
     pages: Lazy<PageBytes>,

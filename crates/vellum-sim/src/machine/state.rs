@@ -11,6 +11,7 @@ use super::ram::Ram;
 use crate::cache::Hierarchy;
 use crate::contents::Contents;
 use crate::cpu::CpuState;
+use crate::disk::Disk;
 use crate::format::Format;
 use crate::memory::{Memory, Ticks};
 use crate::mmu::in_flight::InFlight;
@@ -26,6 +27,7 @@ pub(crate) struct SimState<F: Format> {
     pub memory: Memory,
     pub ram: Ram,
     pub contents: Contents,
+    pub disk: Disk,
     pub oracle: Oracle,
     pub mmu: Mmu,
     pub costs: Costs,

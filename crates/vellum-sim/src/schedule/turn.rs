@@ -65,8 +65,11 @@ impl<F: Format> SimState<F> {
         let cpu = &mut self.cpus[c];
         let before = cpu.switch(account);
         let now = cpu.core.now();
-        // If all others are ahead, nothing can change before they run: the clock jumps to theirs.
-        let to = next.map_or(now + pause, |t| (t + Ticks(1)).max(now + pause));
+        // If all others are ahead, nothing can change before they run, or the disk is done: the
+        // clock jumps to theirs.
+        let done = if self.hunting { None } else { self.disk.next_due() };
+        let next = next.map(|t| t + Ticks(1)).into_iter().chain(done).min();
+        let to = next.map_or(now + pause, |t| t.max(now + pause));
         cpu.core.advance_to(to);
         cpu.switch(before);
         if self.hunting {

@@ -2,7 +2,7 @@
 
 use crate::addr::Pfn;
 use crate::frame::{Data, PageIo, SlabRef};
-use crate::machine::Machine;
+use crate::machine::{Machine, Work};
 use crate::object::record::ObjectRecord;
 use crate::object::trie::read::Look;
 use crate::object::{ObjectLayer, PageMark, TrieEntry, TriePlace};
@@ -49,6 +49,7 @@ impl<'e, M: Machine> FindPage<'e, M> {
         let (look, mut visits) = (Look::new(&object.trie, self.0, epoch), 0);
         let found = look.find(index, &mut visits);
         self.count_here(Counter::ObjectNodeVisits, visits as i64);
+        self.machine.work(Work::Descend, visits);
         let entry = match found {
             Ok(entry) => entry,
             Err(place) => return Present::Absent(place),
@@ -68,6 +69,7 @@ impl<'e, M: Machine> FindPage<'e, M> {
         let mut visits = 0;
         Look::new(&object.trie, self.0, epoch).find_each(first, out, &mut visits);
         self.count_here(Counter::ObjectNodeVisits, visits as i64);
+        self.machine.work(Work::Descend, visits);
     }
 
     /// Whether the page of an entry that was found inside this epoch may be used at once, since it

@@ -184,6 +184,10 @@ impl<M: Machine> ObjectIo<'_, M> {
 
     fn sleep_while(self, pfn: Pfn, still: &dyn Fn() -> bool) {
         while still() {
+            if let Some(answer) = self.machine.page_answer() {
+                self.answer(answer);
+                continue;
+            }
             self.machine.wait(pfn.0, still);
             self.let_others_run();
         }

@@ -1,7 +1,7 @@
 //! The guard of a trie, and what is kept of a cursor while it is not held.
 
 use crate::error::Invalid;
-use crate::machine::Machine;
+use crate::machine::{Machine, Work};
 use crate::object::layer::ObjectLayer;
 use crate::object::trie::edit::Edit;
 use crate::object::trie::retire::BATCH;
@@ -116,6 +116,7 @@ impl<M: Machine> Drop for TrieGuard<'_, M> {
         let objects = self.edit.objects;
         if self.visits != 0 {
             objects.count_here(Counter::ObjectNodeVisits, self.visits as i64);
+            objects.machine.work(Work::Descend, self.visits);
         }
         if self.kept + self.restarted != 0 {
             objects.count_here(Counter::CursorKept, self.kept as i64);

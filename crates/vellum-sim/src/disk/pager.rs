@@ -1,0 +1,109 @@
+//! The machine's side of pagers: every file is on the machine's disk.
+
+use vellum::machine::{PageAnswer, PageRun};
+
+use super::{Files, Request};
+use crate::format::Format;
+use crate::machine::ram::PAGE;
+use crate::machine::{SimMachine, SimState};
+use crate::memory::Ticks;
+use crate::oracle::Rule;
+
+/// Most rounds of waiting that a request takes in hunting mode.
+const ROUNDS: u64 = 40;
+
+impl<F: Format> SimState<F> {
+    /// A run of pages is to be read or written: answered at once where that takes no time.
+    pub(crate) fn begin_io(&mut self, c: usize, run: PageRun, writes: bool) -> Option<PageAnswer> {
+        self.disk.requests += 1;
+        let number = self.disk.requests;
+        let fails = self.disk.fails != 0 && self.rng.below(self.disk.fails) == 0;
+        let now = self.cpus[c].core.now();
+        let pages = run.frames().len() as u64;
+        let due = match &mut self.disk.line {
+            _ if self.disk.beforehand => now,
+            // The disk has nothing of it: a file that became longer, in memory only so far.
+            _ if !writes && !self.disk.files.has((run.pager(), run.offset() >> 12)) => now,
+            _ if self.hunting => now + self.costs.pause * self.rng.below(ROUNDS),
+            Some(line) => {
+                let cpu = line.times.cpu;
+                self.cpus[c].core.advance(cpu);
+                line.begin(now + cpu, pages, writes)
+            }
+            None => now,
+        };
+        let request = Request { due, number, run, writes, fails };
+        if due <= now {
+            return Some(self.done_with(c, request));
+        }
+        self.disk.under_way.push(request);
+        None
+    }
+
+    /// A run that the disk is done with.
+    pub(crate) fn end_io(&mut self, c: usize) -> Option<PageAnswer> {
+        let now = self.cpus[c].core.now();
+        let request = self.disk.take_due(now)?;
+        self.idle_rounds = 0;
+        Some(self.done_with(c, request))
+    }
+
+    /// Moves the pages of a run, all at the moment at which it is done. Those that the disk does
+    /// not have read as zeros; the library clears them and pays for it.
+    fn done_with(&mut self, c: usize, Request { run, writes, fails, .. }: Request) -> PageAnswer {
+        if fails {
+            return run.failed();
+        }
+        let mut moved = 0;
+        for part in run.parts() {
+            let (page, pfn) = ((run.pager(), part.offset >> 12), part.frame.0);
+            let memory = (&mut self.contents, &self.ram);
+            if writes && memory.0.is_foreign(pfn) {
+                let why = "a page is written to the disk that nobody filled".into();
+                self.fail(c, Rule::Dirty, None, Some(pfn), why);
+            } else if writes {
+                self.disk.files.write(page, Files::take(pfn, memory));
+                moved += PAGE as u64;
+            } else {
+                moved += self.disk.files.read(page, pfn, memory);
+            }
+        }
+        self.forget_written();
+        run.done(moved)
+    }
+}
+
+impl<F: Format> SimMachine<F> {
+    /// Whether the machine has a disk.
+    pub fn has_disk(&self) -> bool {
+        self.state.with(|s| s.disk.line.is_some())
+    }
+
+    /// A file has no more than so many bytes on the disk: what it has past them goes. A file of
+    /// which this was never said has any page that is asked for.
+    pub fn cut_file(&self, pager: u64, bytes: u64) {
+        self.state.with(|s| s.disk.files.cut(pager, bytes));
+    }
+
+    /// Runs `act` as if it had been done before the run: afterwards the clock, the accounts and the
+    /// counts of this CPU are what they were. The disk answers at once, the kernel's copies pass no
+    /// cache. What is in memory stays.
+    pub fn beforehand<R>(&self, act: impl FnOnce() -> R) -> R {
+        let c = self.current.get();
+        let before = self.state.with(|s| {
+            s.disk.beforehand = true;
+            let cpu = &mut s.cpus[c];
+            let until = core::mem::replace(&mut cpu.until, Ticks::MAX);
+            (cpu.core.clone(), cpu.counts, (cpu.spent, cpu.account, cpu.marked), until)
+        });
+        let result = act();
+        self.state.with(|s| {
+            s.disk.beforehand = false;
+            let cpu = &mut s.cpus[c];
+            (cpu.core, cpu.counts) = (before.0, before.1);
+            ((cpu.spent, cpu.account, cpu.marked), cpu.until) = (before.2, before.3);
+            cpu.forget_lines();
+        });
+        result
+    }
+}
