@@ -146,6 +146,16 @@ pub enum Layout {
     Recorded,
 }
 
+/// Where the files of a trace are when the program begins.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FileState {
+    /// In memory: they were read before, which costs the program nothing
+    #[default]
+    Warm,
+    /// On the machine's disk
+    Cold,
+}
+
 /// How the oracle checks a TLB hit.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OracleMode {
@@ -181,6 +191,9 @@ pub struct RunArgs {
     /// Where mappings go
     #[arg(long, value_enum, default_value_t)]
     pub layout: Layout,
+    /// Where the program's files are when it begins
+    #[arg(long, value_enum, default_value_t)]
+    pub files: FileState,
     /// How TLB hits are checked
     #[arg(long, value_enum, default_value_t)]
     pub oracle: OracleMode,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use vellum_sim::file::Machine;
 use vellum_trace::{Header, Totals, TraceReader};
 
-use crate::cli::{Layout, OracleMode};
+use crate::cli::{FileState, Layout, OracleMode};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -86,6 +86,8 @@ pub struct Experiment<'a> {
     pub seed: u64,
     /// Where mappings go.
     pub layout: Layout,
+    /// Where files are.
+    pub files: FileState,
     /// How hits are checked.
     pub oracle: OracleMode,
 }
@@ -220,6 +222,7 @@ impl<'a> Experiment<'a> {
             cpus,
             seed: self.seed,
             layout: self.layout,
+            files: self.files,
             oracle: self.oracle,
             config: variant.config,
         };

@@ -27,6 +27,7 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
         cpus: args.cpus,
         seed: args.seed,
         layout: args.layout,
+        files: args.files,
         oracle: args.oracle,
     };
     interrupt::install();

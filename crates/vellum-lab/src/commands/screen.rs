@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::machines;
 use super::output::print;
 use super::run::{notes, table_columns};
-use crate::cli::{Layout, OracleMode};
+use crate::cli::{FileState, Layout, OracleMode};
 use crate::error::LabError;
 use crate::experiment::{Effort, Experiment, Trace};
 use crate::progress::Progress;
@@ -93,6 +93,7 @@ pub fn run() -> Result<(), LabError> {
             columns: &columns,
             cpus: None,
             seed: SEED,
+            files: FileState::Warm,
             layout: Layout::Placed,
             oracle: OracleMode::Incremental,
         };

@@ -11,6 +11,7 @@ use vellum::space::{Advice as Wish, Attrs, HugeAdvice, Placement, Rights};
 use vellum_sim::format::Format;
 use vellum_trace::event::{Advice, Change, Map, MapKind, Prot};
 
+use super::files;
 use super::session::Session;
 use crate::cli::Layout;
 use crate::error::LabError;
@@ -32,11 +33,8 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             on(s, *mapping, *offset, *len, |va, len| s.vm.unmap(s.space, va, len))
         }
         Change::Protect { mapping, offset, len, prot } => {
-            let rights = s.maps.borrow().get(*mapping).map(|p| rights(p.kind, *prot, p.made));
             s.maps.borrow_mut().give(*mapping, *prot);
-            on(s, *mapping, *offset, *len, |va, len| {
-                s.vm.protect(s.space, va, len, rights.unwrap_or(Rights::NONE))
-            })
+            on(s, *mapping, *offset, *len, |va, len| s.vm.protect(s.space, va, len, rights(*prot)))
         }
         Change::Remap { old, offset, len, new } => remap(s, *old, *offset, *len, *new),
         Change::Advise { mapping, offset, len, advice } => match wish(*advice) {
@@ -54,13 +52,15 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             Err(_) => Err(s.out_of_memory()),
         },
         Change::Exec | Change::Exit { .. } => Ok(()),
-        // Mappings of files are replayed as anonymous memory, so the files need no contents.
-        Change::File { .. }
-        | Change::FileRead { .. }
-        | Change::FileWrite { .. }
-        | Change::FileResize { .. }
-        | Change::FileSync { .. }
-        | Change::FileAdvise { .. } => Ok(()),
+        // Its object is made when it is first used.
+        Change::File { .. } => Ok(()),
+        Change::FileRead { file, offset, bytes } => s.file_read(*file, *offset, *bytes),
+        Change::FileWrite { file, offset, bytes } => s.file_write(*file, *offset, *bytes),
+        Change::FileResize { file, bytes } => s.file_resize(*file, *bytes),
+        Change::FileSync { file, offset, bytes } => s.file_sync(*file, *offset, *bytes),
+        Change::FileAdvise { file, offset, bytes, advice } => {
+            s.file_advise(*file, (*offset, *bytes), *advice)
+        }
     }
 }
 
@@ -115,12 +115,13 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
         (None, Layout::Placed) => Placement::Anywhere,
         (_, Layout::Recorded) => Placement::Replace(Va(m.base)),
     };
-    let attrs = attrs(m);
-    let made = match s.vm.map(s.space, placement, len, attrs) {
+    let make = |placement| match files::is_object(m.kind) {
+        true => s.map_file(m, placement, len, attrs(m)),
+        false => Ok(s.vm.map(s.space, placement, len, attrs(m))),
+    };
+    let made = match make(placement)? {
         // Something the kernel keeps in its own half (the vsyscall page): anywhere will do.
-        Err(SpaceError::Range(_)) if s.layout == Layout::Recorded => {
-            s.vm.map(s.space, Placement::Anywhere, len, attrs)
-        }
+        Err(SpaceError::Range(_)) if s.layout == Layout::Recorded => make(Placement::Anywhere)?,
         made => made,
     };
     let base = match made {
@@ -135,7 +136,7 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
     };
     s.maps.borrow_mut().place(m.mapping, base, len, m.prot);
     if m.populate {
-        let write = m.prot.write() || m.kind.is_file();
+        let write = m.prot.write() && m.kind != MapKind::FileShared;
         settle(s, s.vm.advise(s.space, Va(base), len, Wish::Populate { write }))?;
         s.populated(len / 4096);
     }
@@ -167,6 +168,7 @@ fn remap<F: Format>(
             None => Placement::Anywhere,
         },
     };
+    s.lengthen(&m, old, new_len)?;
     match s.vm.remap(s.space, Va(from), len, new_len, to) {
         Ok(va) => {
             s.maps.borrow_mut().place(new, va.0, new_len, m.prot);
@@ -183,7 +185,7 @@ fn brk<F: Format>(s: &Session<'_, '_, F>, mapping: u32, len: u64) -> Result<(), 
     };
     let (now, len) = (place.len, len.next_multiple_of(4096));
     if len > now {
-        let attrs = Attrs::anonymous(rights(place.kind, place.made, place.made));
+        let attrs = Attrs::anonymous(rights(place.made));
         if let Err(e) = s.vm.map(s.space, Placement::At(Va(place.base + now)), len - now, attrs) {
             return match e {
                 SpaceError::NoMemory => Err(s.out_of_memory()),
@@ -205,20 +207,16 @@ fn heap_base<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> u64 {
 }
 
 fn attrs(m: &Map) -> Attrs {
-    let mut attrs = Attrs::anonymous(rights(m.kind, m.prot, m.prot));
-    // Linux gives no huge pages to file mappings, and a stack is too short for one until it is
-    // deep.
-    if m.kind.is_file() || m.kind == MapKind::Stack {
+    let mut attrs = Attrs::anonymous(rights(m.prot));
+    // A stack is too short for a huge page until it is deep.
+    if m.kind == MapKind::Stack {
         attrs.thp = Some(HugeAdvice::NoHuge);
     }
     attrs
 }
 
-/// Rights of a part whose mapping was made with `made`. A file mapping that was made without write
-/// is filled by us, as a file system would, so it gives write as long as it gives anything.
-fn rights(kind: MapKind, prot: Prot, made: Prot) -> Rights {
-    let filled = kind.is_file() && !made.write() && (prot.read() || prot.exec());
-    Rights { read: prot.read(), write: prot.write() || filled, exec: prot.exec() }
+fn rights(prot: Prot) -> Rights {
+    Rights { read: prot.read(), write: prot.write(), exec: prot.exec() }
 }
 
 /// Linux's advice as ours; `None` where it changes neither contents nor page sizes. `MADV_FREE`

@@ -11,6 +11,7 @@ use vellum::vm::Vm;
 use vellum_sim::SimMachine;
 use vellum_sim::format::Format;
 
+use super::files::Before;
 use crate::report::Counters;
 
 /// What the replay itself counted.
@@ -22,10 +23,8 @@ pub struct Tally {
     pub skipped_accesses: u64,
     /// Instructions that the recorder's windows left out.
     pub skipped_instructions: u64,
-    /// Faults that brought in pages around them.
-    pub around: u64,
-    /// Pages those faults covered, the faulting ones included.
-    pub around_pages: u64,
+    /// Most pages that the program had in memory at once.
+    pub resident_peak: u64,
     /// Pages present because a mapping wanted them at once.
     pub populated: u64,
     /// Accesses refused.
@@ -127,7 +126,7 @@ const CYCLES: &[(&str, &str)] = &[
 pub fn collect<F: Format>(
     vm: &Vm<SimMachine<F>>,
     space: &Space,
-    tally: &Tally,
+    (tally, before): (&Tally, &Before),
     elapsed: u64,
 ) -> Counters {
     let mut out = Counters::new();
@@ -137,12 +136,11 @@ pub fn collect<F: Format>(
     let usage = vm.usage(space);
 
     for c in Counter::ALL {
-        out.put(c.name(), stats.get(*c));
+        out.put(c.name(), stats.get(*c) - before.of(*c));
     }
     // A page of MAP_POPULATE is a minor fault in a native run's accounts, though the program never
     // takes it.
     out.put("minor_faults", stats.get(Counter::Faults) + tally.populated as i64);
-    out.count("fault_around", tally.around);
     out.count("populated_pages", tally.populated);
     out.count("accesses", tally.accesses);
     out.count("accesses_refused", tally.refused);
@@ -156,7 +154,9 @@ pub fn collect<F: Format>(
     for (name, source) in CACHES {
         out.count(name, sim(source));
     }
-    out.count("rss_peak_bytes", vm.machine().peak(Use::Data) * 4096);
+    let peak = tally.resident_peak.max(vm.machine().peak(Use::Data));
+    out.count("rss_peak_bytes", peak * 4096);
+    out.put("file_cache_bytes", stats.get(Counter::FilePages) * 4096);
     out.count("rss_end_bytes", usage.rss_pages * 4096);
     out.count("page_table_peak_bytes", vm.machine().peak(Use::Table) * 4096);
     let huge = usage.huge_leaves * 512 + usage.giant_leaves * (512 * 512);
@@ -178,6 +178,7 @@ pub fn collect<F: Format>(
     out.count("estimate_walk", walk);
     out.count("estimate_total", sum - sim("cycles_program") - sim("cycles_walk") + program + walk);
     out.count("cycles_idle", sim("cycles_idle"));
+    out.count("cycles_io", sim("cycles_io"));
     out.count("cycles_elapsed", elapsed);
     out
 }
@@ -190,6 +191,7 @@ pub fn with_lost<F: Format>(mut counters: Counters, vm: &Vm<SimMachine<F>>) -> C
         "frames_lost",
         machine.frames_in(Use::Data)
             + machine.frames_in(Use::Table)
+            + machine.frames_in(Use::Object)
             + machine.frames_in(Use::Pending),
     );
     counters

@@ -21,6 +21,8 @@ pub(super) enum Wait {
     No,
     /// Calls before this number on this mapping.
     Call(u32, u64),
+    /// Calls before this number on this file.
+    File(u32, u64),
     /// All events before this number.
     All(u64),
     /// This event of this thread.
@@ -106,6 +108,7 @@ fn able<F: Format>(session: &Session<'_, '_, F>, thread: usize, wait: Wait) -> b
         && match wait {
             Wait::No => true,
             Wait::Call(mapping, number) => session.maps.borrow().is_open(mapping, number),
+            Wait::File(file, number) => session.maps.borrow().is_file_open(file, number),
             Wait::All(number) => queue.all_before(number, thread),
             Wait::Event(other, number) => queue.is_done(other, number),
         }

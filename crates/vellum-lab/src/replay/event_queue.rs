@@ -322,12 +322,12 @@ pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
         Change::Protect { mapping, prot, .. } => maps.takes_rights(*mapping, *prot),
         Change::Advise { advice, .. } => matches!(advice, Advice::DontNeed),
         Change::Brk { mapping, len } => maps.shrinks(*mapping, *len),
+        // It may take pages from mappings.
+        Change::FileResize { .. } => true,
         Change::Fork | Change::Exec | Change::Exit { .. } => false,
-        // Files have no contents in a replay that there would be to take away.
         Change::File { .. }
         | Change::FileRead { .. }
         | Change::FileWrite { .. }
-        | Change::FileResize { .. }
         | Change::FileSync { .. }
         | Change::FileAdvise { .. } => false,
     }

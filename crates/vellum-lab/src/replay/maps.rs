@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 
 use vellum_trace::event::{Change, MapKind, Prot};
 
+use super::cpu::Wait;
+
 /// No call is due.
 const OPEN: u64 = u64::MAX;
 
@@ -27,6 +29,8 @@ pub struct Place {
     pub given: Prot,
     /// Rights at the time it was made.
     pub made: Prot,
+    /// The file that it shows, where the trace names one.
+    pub file: Option<u32>,
 }
 
 /// What is known of a mapping when an access asks.
@@ -47,6 +51,10 @@ pub enum AccessLookup {
 pub struct Maps {
     places: Vec<Place>,
     due: BTreeSet<(u32, u64)>,
+    /// The size of each file when it appeared.
+    file_bytes: Vec<u64>,
+    /// Calls on files that are not done: the file's number and the call's.
+    file_due: BTreeSet<(u32, u64)>,
 }
 
 impl Maps {
@@ -79,6 +87,16 @@ impl Maps {
         self.get(mapping).is_none_or(|p| p.next_call >= number)
     }
 
+    /// Whether no call before `number` is due on a file.
+    pub fn is_file_open(&self, file: u32, number: u64) -> bool {
+        self.file_due.range((file, 0)..(file, number)).next().is_none()
+    }
+
+    /// The size of a file when it appeared.
+    pub fn file_bytes(&self, file: u32) -> u64 {
+        self.file_bytes.get(file as usize).copied().unwrap_or(0)
+    }
+
     /// A call was read: its mappings are closed to what comes after it.
     pub fn announce(&mut self, change: &Change, number: u64) {
         if let Change::Map(m) = change {
@@ -90,8 +108,16 @@ impl Maps {
                     kind: m.kind,
                     given: Prot::NONE,
                     made: m.prot,
+                    file: m.file,
                 });
             }
+        }
+        if let Change::File { file, bytes, .. } = change {
+            self.file_bytes.resize(self.file_bytes.len().max(*file as usize + 1), 0);
+            self.file_bytes[*file as usize] = *bytes;
+        }
+        if let Some(file) = changed_file(change) {
+            self.file_due.insert((file, number));
         }
         for mapping in concerned(change) {
             if (mapping as usize) < self.places.len() {
@@ -103,6 +129,9 @@ impl Maps {
 
     /// A call is done.
     pub fn done(&mut self, change: &Change, number: u64) {
+        if let Some(file) = changed_file(change) {
+            self.file_due.remove(&(file, number));
+        }
         for mapping in concerned(change) {
             self.due.remove(&(mapping, number));
             self.find_next_call(mapping);
@@ -170,10 +199,28 @@ fn concerned(change: &Change) -> impl Iterator<Item = u32> + use<> {
     a.into_iter().chain(b)
 }
 
-/// A mapping of `change` on which a call before `number` is still due, if there is one: the call
-/// has to wait for it.
-pub fn closed(change: &Change, number: u64, maps: &Maps) -> Option<u32> {
-    concerned(change).find(|&m| !maps.is_open(m, number))
+/// The file that a call changes or reads.
+fn changed_file(change: &Change) -> Option<u32> {
+    match change {
+        Change::FileRead { file, .. }
+        | Change::FileWrite { file, .. }
+        | Change::FileResize { file, .. }
+        | Change::FileSync { file, .. }
+        | Change::FileAdvise { file, .. } => Some(*file),
+        _ => None,
+    }
+}
+
+/// What the call of that number has to wait for: a call before it on one of its mappings, or on its
+/// file.
+pub(super) fn closed(change: &Change, number: u64, maps: &Maps) -> Option<Wait> {
+    let file = match change {
+        Change::Map(m) => m.file,
+        change => changed_file(change),
+    };
+    let mapping = concerned(change).find(|&m| !maps.is_open(m, number));
+    let file = file.filter(|&file| !maps.is_file_open(file, number));
+    mapping.map(|m| Wait::Call(m, number)).or(file.map(|file| Wait::File(file, number)))
 }
 
 #[cfg(test)]

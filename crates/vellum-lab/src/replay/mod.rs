@@ -6,7 +6,8 @@
 //! machine makes them. Three rules keep that sound:
 //!
 //! 1. **Calls that give.** An access waits for every call on its mapping (map, grow, protect, ...)
-//!    that is before it in the file: the mapping is there, with its rights.
+//!    that is before it in the trace: the mapping is there, with its rights. Calls on one file wait
+//!    for each other, a mapping of it for them, and an access past its end as well.
 //! 2. **Calls that take.** A call that takes something away (unmap, a fixed map over older memory,
 //!    removed rights, dropped contents, a shrinking heap, a move) waits until every event before it
 //!    in the file, of any thread, is done: no access meets a mapping that is gone already.
@@ -23,6 +24,7 @@ mod config_check;
 mod counters;
 mod cpu;
 pub mod event_queue;
+mod files;
 mod first_touches;
 mod maps;
 mod player;

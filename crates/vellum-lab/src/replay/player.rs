@@ -6,7 +6,7 @@
 
 use vellum::addr::Va;
 use vellum::error::FaultError;
-use vellum::space::{Access, Advice, Page};
+use vellum::space::{Access, Page};
 use vellum_sim::format::Format;
 use vellum_sim::{Cpu, Kind};
 use vellum_trace::event::Event;
@@ -19,8 +19,6 @@ use super::maps::{self, AccessLookup};
 use super::session::Session;
 use crate::error::LabError;
 
-/// Bytes that a read fault on a file brings in, aligned (Linux's `fault_around_bytes`).
-const AROUND: u64 = 64 << 10;
 const PAGE: u64 = 4096;
 /// Faults in a row at one address that other CPUs may cause.
 const PATIENCE: u32 = 10_000;
@@ -167,8 +165,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                 Event::Call(ref call) => {
                     let change = &call.change;
                     session.queue.borrow_mut().at(thread, number);
-                    if let Some(mapping) = maps::closed(change, number, &session.maps.borrow()) {
-                        break SliceEnd::Blocked(Wait::Call(mapping, number));
+                    if let Some(wait) = maps::closed(change, number, &session.maps.borrow()) {
+                        break SliceEnd::Blocked(wait);
                     }
                     if takes(change, &session.maps.borrow())
                         && !session.queue.borrow().all_before(number, thread)
@@ -253,20 +251,9 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             {
                 return Ok(Err(wait));
             }
-            match self.serve(here.mapping, Va(fault.va), access(fault.kind)) {
+            match self.serve(Va(fault.va), access(fault.kind)) {
                 Ok(()) => {}
-                Err(FaultError::NoMemory) => return Err(self.session.out_of_memory()),
-                // No object is mapped in a replay.
-                Err(
-                    FaultError::Unmapped
-                    | FaultError::Rights
-                    | FaultError::Beyond
-                    | FaultError::Io
-                    | FaultError::Stopped,
-                ) => {
-                    self.session.refused();
-                    return Ok(Ok(()));
-                }
+                Err(e) => return self.refuse(here, e),
             }
             match self.cpu.access(va, size, kind, dependent) {
                 Ok(_) => return Ok(Ok(())),
@@ -283,28 +270,30 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
     }
 
-    /// A fault, served as the mapping's kind asks.
-    fn serve(&self, mapping: u32, va: Va, access: Access) -> Result<(), FaultError> {
+    fn serve(&self, va: Va, access: Access) -> Result<(), FaultError> {
         let s = self.session;
-        let place = s.maps.borrow().get(mapping).copied();
-        let Some(place) =
-            place.filter(|p| p.kind.is_file() && !(access == Access::Write && p.made.write()))
-        else {
-            return s.vm.fault(s.space, va, access).map(drop);
-        };
-        // Pages that only the file can fill get frames of their own, so that code occupies the
-        // caches. Pages that the program may write are zeros until it does, so that its first
-        // write faults as it would on a page of the page cache.
-        let write = !place.made.write();
-        s.vm.fault(s.space, va, if write { Access::Write } else { access })?;
-        let start = (va.0 & !(AROUND - 1)).max(place.base);
-        let end =
-            ((va.0 & !(AROUND - 1)) + AROUND).min(place.base + place.len.next_multiple_of(PAGE));
-        // Fault-around may fail where a part of the range is gone or belongs to another mapping;
-        // the page that faulted is present.
-        let _ = s.vm.advise(s.space, Va(start), end - start, Advice::Populate { write });
-        s.around((end - start) / PAGE);
-        Ok(())
+        let served = s.vm.fault(s.space, va, access).map(drop);
+        s.look_at_memory();
+        served
+    }
+
+    /// What becomes of an access that the library refuses: it waits for a call that makes its file
+    /// longer, or it is left out.
+    #[cold]
+    fn refuse(&self, here: Here, error: FaultError) -> Result<Result<(), Wait>, LabError> {
+        let s = self.session;
+        if error == FaultError::NoMemory {
+            return Err(s.out_of_memory());
+        }
+        let maps = s.maps.borrow();
+        let file = maps.get(here.mapping).and_then(|p| p.file);
+        if error == FaultError::Beyond
+            && let Some(file) = file.filter(|&file| !maps.is_file_open(file, here.number))
+        {
+            return Ok(Err(Wait::File(file, here.number)));
+        }
+        s.refused();
+        Ok(Ok(()))
     }
 
     /// What the kernel reads or writes for the program from event `i` on: neighbouring lines in one
@@ -352,7 +341,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     }
 
     /// Bytes of one page. The fault, if it takes one, is served here as the program's would be, so
-    /// that it is counted as one and a file brings in its neighbours.
+    /// that it is counted as one.
     fn copy(
         &self,
         here: Here,
@@ -372,7 +361,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
         let result = (|| {
             if !there {
-                self.serve(here.mapping, Va(va), if write { Access::Write } else { Access::Read })?;
+                self.serve(Va(va), if write { Access::Write } else { Access::Read })?;
             }
             if write {
                 s.vm.copy_in(s.space, Va(va), bytes)
@@ -382,18 +371,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         })();
         match result {
             Ok(()) => Ok(Ok(())),
-            Err(FaultError::NoMemory) => Err(s.out_of_memory()),
-            // No object is mapped in a replay.
-            Err(
-                FaultError::Unmapped
-                | FaultError::Rights
-                | FaultError::Beyond
-                | FaultError::Io
-                | FaultError::Stopped,
-            ) => {
-                s.refused();
-                Ok(Ok(()))
-            }
+            Err(e) => self.refuse(here, e),
         }
     }
 }

@@ -11,7 +11,9 @@ use std::fmt;
 use std::time::Duration;
 
 use vellum::config::Config;
+use vellum::machine::Use;
 use vellum::space::Space;
+use vellum::stats::Counter;
 use vellum::vm::Vm;
 use vellum_sim::file::Codec;
 use vellum_sim::format::{Arm, Format, X86};
@@ -22,8 +24,9 @@ use super::config_check::check_config;
 use super::counters::{self, Part, Tally};
 use super::cpu;
 use super::event_queue::{EventQueue, Source};
+use super::files::Files;
 use super::maps::{AccessLookup, Maps};
-use crate::cli::{Layout, OracleMode};
+use crate::cli::{FileState, Layout, OracleMode};
 use crate::error::LabError;
 use crate::progress::Progress;
 use crate::report::Counters;
@@ -37,6 +40,8 @@ pub struct Options {
     pub seed: u64,
     /// Where mappings go.
     pub layout: Layout,
+    /// Whether files are in memory.
+    pub files: FileState,
     /// How hits are checked.
     pub oracle: OracleMode,
     /// The library's switches.
@@ -73,6 +78,8 @@ pub struct Session<'v, 's, F: Format> {
     /// A turn, in cycles.
     pub(super) quantum: u64,
     pub(super) layout: Layout,
+    pub(super) file_state: FileState,
+    pub(super) files: RefCell<Files>,
     tally: RefCell<Tally>,
     progress: &'s Progress,
     machine: &'s str,
@@ -116,11 +123,13 @@ impl<F: Format> Session<'_, '_, F> {
     pub(super) fn book(&self, part: Part) {
         self.tally.borrow_mut().windows.add(&part);
     }
-    /// A file fault brought its neighbours in.
-    pub(super) fn around(&self, pages: u64) {
-        let mut t = self.tally.borrow_mut();
-        t.around += 1;
-        t.around_pages += pages;
+    /// Notes how much of its memory the program has: anonymous pages, and those of objects that are
+    /// mapped.
+    pub(super) fn look_at_memory(&self) {
+        let anonymous = self.vm.machine().frames_in(Use::Data);
+        let mapped = self.vm.stats().get(Counter::Mapped).max(0) as u64;
+        let mut tally = self.tally.borrow_mut();
+        tally.resident_peak = tally.resident_peak.max(anonymous + mapped);
     }
     /// Pages that a mapping wanted present at once.
     pub(super) fn populated(&self, pages: u64) {
@@ -163,12 +172,11 @@ impl<F: Format> Session<'_, '_, F> {
 /// Replays `source` on `machine`.
 ///
 /// Left out: the order that futexes impose between threads, time asleep, the program's own
-/// computation but for instruction counts, and every process but the first. A fork is replayed as
-/// the parent sees it: its private pages become copy-on-write, and the child ends at once.
+/// computation but for instruction counts, advice on files but "don't need", and every process but
+/// the first. A fork is replayed as the parent sees it: its private pages become copy-on-write, and
+/// the child ends at once.
 ///
-/// File mappings are anonymous memory with the faults of a file: a read fault brings in the aligned
-/// 64 KiB around it (the default of Linux's fault-around), a first write to a page of a private
-/// mapping faults by itself.
+/// A file is an object with a pager, see `files.rs`.
 pub fn replay(
     source: &mut dyn Source,
     machine: &vellum_sim::file::Machine,
@@ -200,6 +208,13 @@ fn on<F: Format>(
         ..vellum_sim::Options::default()
     };
     let sim = SimMachine::<F>::new(machine, sim_options).map_err(LabError::usage)?;
+    if options.files == FileState::Cold && !sim.has_disk() {
+        return Err(LabError::usage(format_args!(
+            "--files cold: the machine `{}` has no disk; add a [disk] section to its file, or take \
+             another (docs/machine-format.md)",
+            machine.name
+        )));
+    }
     let meta =
         vellum_sim::Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).ok_or_else(|| {
             LabError::failed("the host has no address space for the metadata of that machine")
@@ -220,6 +235,8 @@ fn on<F: Format>(
         cpus: options.cpus,
         quantum: *machine.clock_hz / SLICES_PER_SECOND,
         layout: options.layout,
+        file_state: options.files,
+        files: RefCell::new(Files::default()),
         tally: RefCell::new(Tally::default()),
         progress,
         machine: &machine.name,
@@ -239,9 +256,10 @@ fn on<F: Format>(
     let outcome = outcome.map_err(oracle_stop)?;
     let tally = session.tally.borrow().clone();
     let complete = !session.interrupted.get();
+    let files = session.files.take();
     drop(session);
 
-    let counters = counters::collect(&vm, &space, &tally, outcome.cycles);
+    let counters = counters::collect(&vm, &space, (&tally, &files.before), outcome.cycles);
     let checked = vm.machine().checked();
     vm.machine()
         // SAFETY: the replay is over, no CPU's program runs.
@@ -250,7 +268,11 @@ fn on<F: Format>(
         .map_err(|e| {
             LabError::failed(format_args!("the library's own check failed after the replay: {e}"))
         })?;
-    vm.machine().solo(0, |_| vm.exit(space)).map_err(oracle_stop)?;
+    let over = || {
+        vm.exit(space);
+        Session::close_files(files, &vm);
+    };
+    vm.machine().solo(0, |_| over()).map_err(oracle_stop)?;
     vm.machine().audit(Some(0)).map_err(oracle_stop)?;
     let counters = counters::with_lost(counters, &vm);
     consistent(&tally)?;

@@ -90,7 +90,7 @@ pub const GROUPS: &[Group] = &[
             row("  given the zero page", "zero_page_fault", Unit::Count),
             row("  copied on write", "cow_copy", Unit::Count),
             row("  kept, last user", "cow_reuse", Unit::Count),
-            row("  file pages around", "fault_around", Unit::Count),
+            row("  waited for the disk", "pgmajfault", Unit::Count),
             row("  already served", "pgfault_spurious", Unit::Count),
             row("  refused", "pgfault_refused", Unit::Count),
             row("pages made by populate", "populated_pages", Unit::Count),
@@ -135,7 +135,16 @@ pub const GROUPS: &[Group] = &[
             RSS,
             row("RSS, end", "rss_end_bytes", Unit::Bytes),
             row("page tables, peak", "page_table_peak_bytes", Unit::Bytes),
+            row("file cache, end", "file_cache_bytes", Unit::Bytes),
             row("in huge pages, end", "huge_coverage", Unit::Permyriad),
+        ],
+    },
+    Group {
+        title: "disk",
+        rows: &[
+            row("read, KiB", "pgpgin", Unit::Count),
+            row("written, KiB", "pgpgout", Unit::Count),
+            row("pages read ahead", "readahead_pages", Unit::Count),
         ],
     },
     Group {
@@ -149,6 +158,7 @@ pub const GROUPS: &[Group] = &[
             row("memory calls", "cycles_calls", Unit::Cycles),
             TOTAL,
             row("waiting, not in total", "cycles_idle", Unit::Cycles),
+            row("  for the disk", "cycles_io", Unit::Cycles),
             row("elapsed, longest CPU", "cycles_elapsed", Unit::Cycles),
         ],
     },

@@ -5,6 +5,7 @@ mod common;
 
 mod bench;
 mod documents;
+mod files;
 mod mistakes;
 mod record;
 mod replay;

@@ -55,6 +55,7 @@ pub struct Script {
     events: Vec<Event>,
     order: u64,
     mappings: u32,
+    files: u32,
     pub native: Option<NativeRun>,
 }
 
@@ -64,6 +65,7 @@ impl Script {
             events: vec![Event::ThreadStart { thread: 0 }, Event::Switch { thread: 0 }],
             order: 0,
             mappings: 0,
+            files: 0,
             native: None,
         }
     }
@@ -78,11 +80,14 @@ impl Script {
     }
     /// A new mapping; its number.
     pub fn map(&mut self, pages: u64, kind: MapKind, prot: Prot) -> u32 {
-        let mapping = self.mappings;
-        self.map_as(Map {
+        let map = self.fresh(self.mappings, pages, kind);
+        self.map_as(Map { prot, ..map })
+    }
+    fn fresh(&self, mapping: u32, pages: u64, kind: MapKind) -> Map {
+        Map {
             mapping,
             len: pages * 4096,
-            prot,
+            prot: RW,
             kind,
             base: 0x7f00_0000_0000 + (u64::from(mapping) << 32),
             inside: None,
@@ -91,13 +96,25 @@ impl Script {
             synthetic: false,
             moved: false,
             populate: false,
-        })
+        }
     }
     pub fn map_as(&mut self, map: Map) -> u32 {
         self.mappings = self.mappings.max(map.mapping + 1);
         let mapping = map.mapping;
         self.call(Change::Map(map));
         mapping
+    }
+    /// A new file of so many bytes; its number.
+    pub fn new_file(&mut self, bytes: u64) -> u32 {
+        let file = self.files;
+        self.files += 1;
+        self.call(Change::File { file, bytes, name: None });
+        file
+    }
+    /// A mapping of a named file from its beginning on; its number.
+    pub fn map_file(&mut self, file: u32, pages: u64, kind: MapKind) -> u32 {
+        let mapping = self.mappings;
+        self.map_as(Map { file: Some(file), ..self.fresh(mapping, pages, kind) })
     }
     pub fn anon(&mut self, pages: u64) -> u32 {
         self.map(pages, MapKind::Anon, RW)
@@ -110,6 +127,13 @@ impl Script {
     }
     pub fn store(&mut self, mapping: u32, offset: u64) -> &mut Self {
         self.push(Event::Access { mapping, size: 8, flags: Flags::WRITE, offset })
+    }
+    /// One load a page.
+    pub fn read(&mut self, mapping: u32, pages: std::ops::Range<u64>) -> &mut Self {
+        for p in pages {
+            self.load(mapping, p * 4096);
+        }
+        self
     }
     /// One store a page.
     pub fn touch(&mut self, mapping: u32, pages: std::ops::Range<u64>) -> &mut Self {

@@ -1,0 +1,280 @@
+//! The files of a trace: an object with a pager for each.
+//!
+//! Format 2 says which file a mapping shows. Where it does not, and in format 1, all that lies
+//! inside one reservation is taken for one file, as long as it has to be: a loader maps a library
+//! as a whole and then its parts over it. Shared anonymous memory is an object without a pager.
+//!
+//! A *warm* file was read before the program began: its pages are in memory when it is mapped or
+//! read, without any cost. A *cold* one is on the machine's disk.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use vellum::addr::Va;
+use vellum::error::{ObjectError, SpaceError};
+use vellum::space::{Attrs, Placement};
+use vellum::stats::Counter;
+use vellum::vm::{Object, ObjectPart, Vm};
+use vellum_sim::SimMachine;
+use vellum_sim::format::Format;
+use vellum_trace::event::{Map, MapKind};
+
+use super::session::Session;
+use crate::cli::FileState;
+use crate::error::LabError;
+
+/// Bytes that are read or written at once.
+const PIECE: usize = 128 << 10;
+/// `POSIX_FADV_DONTNEED`.
+const DONT_NEED: u32 = 4;
+/// Pagers from here on are those of mappings whose file the trace does not name.
+const UNNAMED: u64 = 1 << 32;
+
+/// Which object.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Key {
+    /// The file of that number.
+    File(u32),
+    /// What that mapping and those inside it show.
+    Mapping(u32),
+}
+
+impl Key {
+    fn pager(self) -> u64 {
+        match self {
+            Key::File(file) => u64::from(file),
+            Key::Mapping(mapping) => UNNAMED + u64::from(mapping),
+        }
+    }
+}
+
+/// The objects that a replay has made.
+#[derive(Debug, Default)]
+pub struct Files {
+    objects: BTreeMap<Key, Rc<Object>>,
+    /// What each mapping shows.
+    of: BTreeMap<u32, Key>,
+    /// For each piece of a file the byte up to which it was read before the program began.
+    warm: BTreeMap<(Key, u64), u64>,
+    /// What was read before the program began, which is none of its own.
+    pub before: Before,
+}
+
+/// Counts of what was done before the program began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before {
+    counts: [i64; 3],
+}
+
+impl Before {
+    /// The counters that are corrected by it.
+    pub const COUNTERS: [Counter; 3] =
+        [Counter::PageIn, Counter::ReadaheadPages, Counter::ObjectNodeVisits];
+
+    /// How much of a counter was counted then.
+    pub fn of(&self, counter: Counter) -> i64 {
+        Self::COUNTERS.iter().zip(self.counts).find(|(c, _)| **c == counter).map_or(0, |(_, n)| n)
+    }
+}
+
+/// Whether a mapping of that kind shows an object.
+pub fn is_object(kind: MapKind) -> bool {
+    kind.is_file() || kind == MapKind::AnonShared
+}
+
+impl<F: Format> Session<'_, '_, F> {
+    /// Maps what a file has.
+    pub(super) fn map_file(
+        &self,
+        m: &Map,
+        placement: Placement,
+        len: u64,
+        attrs: Attrs,
+    ) -> Result<Result<Va, SpaceError>, LabError> {
+        let key = self.key_of(m);
+        let offset = m.file_offset & !4095;
+        let end = offset.saturating_add(len);
+        let object =
+            self.object(key, if m.kind == MapKind::AnonShared { Some(len) } else { None })?;
+        if let Key::Mapping(_) = key {
+            self.reach(&object, end)?;
+        }
+        self.warm(key, &object, offset, end);
+        let part = ObjectPart { object: &object, offset };
+        Ok(match m.kind {
+            MapKind::FileShared | MapKind::AnonShared => {
+                self.vm.map_object(self.space, placement, len, attrs, part)
+            }
+            _ => self.vm.map_private(self.space, placement, len, attrs, part),
+        })
+    }
+
+    /// A mapping of a file becomes longer by a move. Where no file is named it goes on.
+    pub(super) fn lengthen(&self, m: &Map, old: u32, len: u64) -> Result<(), LabError> {
+        let key = self.files.borrow().of.get(&old).copied();
+        let Some(key) = key else { return Ok(()) };
+        self.files.borrow_mut().of.insert(m.mapping, key);
+        let object = self.object(key, None)?;
+        let end = (m.file_offset & !4095).saturating_add(len);
+        if let Key::Mapping(_) = key {
+            self.reach(&object, end)?;
+        }
+        self.warm(key, &object, m.file_offset & !4095, end);
+        Ok(())
+    }
+
+    fn key_of(&self, m: &Map) -> Key {
+        let mut files = self.files.borrow_mut();
+        let outer = m.inside.and_then(|(old, _)| files.of.get(&old).copied());
+        let key = match (m.file, outer) {
+            (Some(file), _) => Key::File(file),
+            (None, Some(Key::Mapping(outer))) if m.kind.is_file() => Key::Mapping(outer),
+            (None, _) => Key::Mapping(m.mapping),
+        };
+        files.of.insert(m.mapping, key);
+        key
+    }
+
+    /// The object of a file; it is made if there is none. `anonymous`: of so many bytes, without a
+    /// pager.
+    fn object(&self, key: Key, anonymous: Option<u64>) -> Result<Rc<Object>, LabError> {
+        if let Some(object) = self.files.borrow().objects.get(&key) {
+            return Ok(object.clone());
+        }
+        let objects = self.vm.objects();
+        let made = match (anonymous, key) {
+            (Some(bytes), _) => objects.create(bytes),
+            (None, Key::File(file)) => {
+                let bytes = self.maps.borrow().file_bytes(file);
+                self.vm.machine().cut_file(key.pager(), bytes);
+                objects.create_paged(bytes, key.pager())
+            }
+            (None, Key::Mapping(_)) => objects.create_paged(0, key.pager()),
+        };
+        let made = made.map_err(|_| self.out_of_memory())?;
+        // Another CPU may have been here meanwhile.
+        let there = self.files.borrow().objects.get(&key).cloned();
+        if let Some(there) = there {
+            objects.discard(made);
+            return Ok(there);
+        }
+        let made = Rc::new(made);
+        self.files.borrow_mut().objects.insert(key, made.clone());
+        Ok(made)
+    }
+
+    /// The object is at least so long.
+    fn reach(&self, object: &Object, end: u64) -> Result<(), LabError> {
+        let objects = self.vm.objects();
+        if objects.usage(object).bytes < end {
+            objects.resize(object, end).map_err(|e| self.bad_file(e))?;
+        }
+        Ok(())
+    }
+
+    /// A part of a file was read before the program began, in whole pieces.
+    fn warm(&self, key: Key, object: &Object, from: u64, to: u64) {
+        if self.file_state != FileState::Warm {
+            return;
+        }
+        let end = self.vm.objects().usage(object).bytes;
+        let before = self.vm.stats();
+        self.vm.machine().beforehand(|| {
+            let mut buffer = vec![0; PIECE];
+            for piece in from / PIECE as u64..to.min(end).div_ceil(PIECE as u64) {
+                let (at, till) = (piece * PIECE as u64, end.min((piece + 1) * PIECE as u64));
+                let done = self.files.borrow_mut().warm.insert((key, piece), till);
+                let at = at.max(done.unwrap_or(0));
+                if at < till {
+                    // Where there is no memory for it, it is read when it is wanted.
+                    let _ = self.vm.objects().read(object, at, &mut buffer[..(till - at) as usize]);
+                }
+            }
+        });
+        let after = self.vm.stats();
+        let mut files = self.files.borrow_mut();
+        for (count, counter) in files.before.counts.iter_mut().zip(Before::COUNTERS) {
+            *count += after.get(counter) - before.get(counter);
+        }
+    }
+
+    /// `read` by the program, from the file's pages. What it writes to the program's memory is told
+    /// by events of its own.
+    pub(super) fn file_read(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
+        let (key, end) = (Key::File(file), offset.saturating_add(bytes));
+        let object = self.object(key, None)?;
+        self.warm(key, &object, offset, end);
+        let mut buffer = vec![0; PIECE.min(bytes as usize)];
+        let mut at = offset;
+        while at < end {
+            let piece = PIECE.min((end - at) as usize);
+            let (read, result) = self.vm.objects().read(&object, at, &mut buffer[..piece]);
+            result.map_err(|e| self.bad_file(e))?;
+            if read == 0 {
+                break;
+            }
+            at += read as u64;
+        }
+        Ok(())
+    }
+
+    /// `write` by the program.
+    pub(super) fn file_write(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
+        let (key, end) = (Key::File(file), offset.saturating_add(bytes));
+        let object = self.object(key, None)?;
+        self.warm(key, &object, offset & !4095, end);
+        self.reach(&object, end)?;
+        let buffer = vec![0; PIECE.min(bytes as usize)];
+        let mut at = offset;
+        while at < end {
+            let piece = PIECE.min((end - at) as usize);
+            let (written, result) = self.vm.objects().write(&object, at, &buffer[..piece]);
+            result.map_err(|e| self.bad_file(e))?;
+            at += written as u64;
+        }
+        Ok(())
+    }
+
+    /// `ftruncate` by the program.
+    pub(super) fn file_resize(&self, file: u32, bytes: u64) -> Result<(), LabError> {
+        let object = self.object(Key::File(file), None)?;
+        self.vm.objects().resize(&object, bytes).map_err(|e| self.bad_file(e))?;
+        self.vm.machine().cut_file(u64::from(file), bytes);
+        Ok(())
+    }
+
+    /// `fsync` by the program.
+    pub(super) fn file_sync(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
+        let object = self.object(Key::File(file), None)?;
+        self.vm.objects().sync(&object, offset, bytes).map_err(|e| self.bad_file(e))
+    }
+
+    /// `posix_fadvise` by the program. What is not needed any more is evicted; other advice changes
+    /// nothing.
+    pub(super) fn file_advise(
+        &self,
+        file: u32,
+        (offset, bytes): (u64, u64),
+        advice: u32,
+    ) -> Result<(), LabError> {
+        if advice == DONT_NEED {
+            let object = self.object(Key::File(file), None)?;
+            self.vm.objects().evict(&object, offset, bytes);
+        }
+        Ok(())
+    }
+
+    fn bad_file(&self, error: ObjectError) -> LabError {
+        match error {
+            ObjectError::NoMemory => self.out_of_memory(),
+            e => self.bad_trace(format_args!("a file of the trace: {e}")),
+        }
+    }
+
+    /// The program is over, and no space maps a file any more.
+    pub(super) fn close_files(files: Files, vm: &Vm<SimMachine<F>>) {
+        for object in files.objects.into_values().filter_map(Rc::into_inner) {
+            vm.objects().discard(object);
+        }
+    }
+}

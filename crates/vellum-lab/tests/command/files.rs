@@ -1,0 +1,126 @@
+//! Files in a replay: what is shared, what is read from the disk, what is written.
+
+use crate::common::{R, RW, Script, count, counters, vellum};
+use vellum_trace::event::{Change, Event, MapKind};
+
+type Counts = serde_json::Map<String, serde_json::Value>;
+
+const ALL: u64 = u64::MAX;
+
+fn run(script: &Script, name: &str, more: &[&str]) -> Counts {
+    let args = [&["--machine", "tiny", "--set", "thp=never"], more].concat();
+    let counts = counters(&script.file(name), &args).remove(0);
+    let bad = ["accesses_refused", "calls_refused", "frames_lost"].map(|n| count(&counts, n));
+    assert_eq!(bad, [0; 3], "{name}");
+    counts
+}
+
+fn reads(pages: u64) -> Script {
+    let mut s = Script::new();
+    let m = s.map(pages, MapKind::FileShared, R);
+    s.read(m, 0..pages);
+    s
+}
+
+#[test]
+fn a_warm_file_is_in_memory_and_a_cold_one_is_waited_for() {
+    let s = reads(64);
+    let warm = run(&s, "warm.vt", &[]);
+    let named = ["pgmajfault", "pgpgin", "readahead_pages", "cycles_io"];
+    assert_eq!(named.map(|n| count(&warm, n)), [0; 4]);
+    assert_eq!(count(&warm, "file_cache_bytes"), 64 * 4096);
+    assert_eq!([count(&warm, "rss_peak_bytes"), count(&warm, "rss_end_bytes")], [64 * 4096; 2]);
+
+    let cold = run(&s, "cold.vt", &["--files", "cold"]);
+    assert_eq!(count(&cold, "pgpgin"), 64 * 4, "each page once");
+    // Runs of 4, 8, 16, 32 and what is left.
+    assert_eq!([count(&cold, "pgmajfault"), count(&cold, "readahead_pages")], [5, 59]);
+    assert!(count(&cold, "cycles_io") > 5 * 2000, "five latencies of the disk");
+    assert!(count(&cold, "cycles_elapsed") > count(&warm, "cycles_elapsed") + 5 * 2000);
+
+    let alone = run(&s, "alone.vt", &["--files", "cold", "--set", "file.readahead=off"]);
+    assert_eq!([count(&alone, "pgmajfault"), count(&alone, "readahead_pages")], [64, 0]);
+    assert!(count(&alone, "cycles_io") > 2 * count(&cold, "cycles_io"));
+}
+
+#[test]
+fn mappings_of_one_file_show_the_same_pages_and_those_of_two_do_not() {
+    let mut s = Script::new();
+    let file = s.new_file(16 * 4096);
+    let (a, b) =
+        (s.map_file(file, 16, MapKind::FileShared), s.map_file(file, 16, MapKind::FileShared));
+    s.touch(a, 0..16).touch(b, 0..16);
+    let c = run(&s, "one.vt", &[]);
+    assert_eq!([count(&c, "file_cache_bytes"), count(&c, "rss_end_bytes")], [16 * 4096, 32 * 4096]);
+    assert_eq!([count(&c, "nr_dirty"), count(&c, "cow_copy")], [16, 0]);
+
+    let mut s = Script::new();
+    let (a, b) = (s.new_file(16 * 4096), s.new_file(16 * 4096));
+    let (a, b) = (s.map_file(a, 16, MapKind::FilePrivate), s.map_file(b, 16, MapKind::FilePrivate));
+    s.touch(a, 0..16).touch(b, 0..16);
+    let c = run(&s, "two.vt", &[]);
+    assert_eq!([count(&c, "file_cache_bytes"), count(&c, "rss_end_bytes")], [32 * 4096; 2]);
+    assert_eq!([count(&c, "nr_dirty"), count(&c, "cow_copy")], [0, 32]);
+}
+
+#[test]
+fn what_a_program_writes_to_a_file_is_read_through_a_mapping_and_synced_to_the_disk() {
+    let mut s = Script::new();
+    let file = s.new_file(0);
+    s.call(Change::FileWrite { file, offset: 0, bytes: 10_000 });
+    s.call(Change::FileSync { file, offset: 0, bytes: ALL });
+    let m = s.map_file(file, 3, MapKind::FileShared);
+    s.read(m, 0..3);
+    for files in ["warm", "cold"] {
+        let c = run(&s, "write.vt", &["--files", files]);
+        assert_eq!([count(&c, "pgpgin"), count(&c, "pgpgout"), count(&c, "nr_dirty")], [0, 10, 0]);
+        assert_eq!(count(&c, "pgmajfault"), 0, "it was never on the disk alone");
+    }
+}
+
+#[test]
+fn a_file_that_was_dropped_from_memory_is_read_from_the_disk_and_one_that_is_cut_is_not() {
+    let mut s = Script::new();
+    let file = s.new_file(8 * 4096);
+    s.call(Change::FileRead { file, offset: 0, bytes: 8 * 4096 });
+    s.call(Change::FileAdvise { file, offset: 0, bytes: ALL, advice: 4 });
+    s.call(Change::FileRead { file, offset: 0, bytes: 8 * 4096 });
+    let c = run(&s, "dropped.vt", &[]);
+    assert_eq!([count(&c, "pgpgin"), count(&c, "file_cache_bytes")], [32, 8 * 4096]);
+
+    let mut s = Script::new();
+    let file = s.new_file(8 * 4096);
+    s.call(Change::FileResize { file, bytes: 0 });
+    s.call(Change::FileResize { file, bytes: 8 * 4096 });
+    s.call(Change::FileRead { file, offset: 0, bytes: 8 * 4096 });
+    let c = run(&s, "cut.vt", &["--files", "cold"]);
+    assert_eq!(count(&c, "cycles_io"), 0);
+}
+
+#[test]
+fn an_access_waits_for_the_call_of_another_thread_that_makes_its_file_longer() {
+    let mut s = Script::new();
+    let file = s.new_file(4096);
+    let m = s.map_file(file, 4, MapKind::FileShared);
+    s.push(Event::ThreadStart { thread: 1 }).switch(1);
+    // So long that thread 0 is ahead of it.
+    let own = s.map(64, MapKind::Anon, RW);
+    s.touch(own, 0..64);
+    s.call(Change::FileWrite { file, offset: 4096, bytes: 3 * 4096 });
+    s.switch(0);
+    s.read(m, 0..4);
+    let c = run(&s, "longer.vt", &["--cpus", "2"]);
+    assert_eq!(count(&c, "accesses"), 68);
+}
+
+#[test]
+fn a_machine_without_a_disk_has_no_cold_files() {
+    let s = reads(1);
+    let trace = s.file("no-disk.vt");
+    let args = ["run", "--trace", trace.path(), "--machine", "thunderx2"];
+    let said = vellum(&[&args[..], &["--files", "cold"]].concat());
+    assert_eq!(said.code, Some(2));
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    assert!(said.err.contains("`thunderx2` has no disk"), "{}", said.err);
+    assert_eq!(vellum(&args).code, Some(0), "warm ones it has");
+}
