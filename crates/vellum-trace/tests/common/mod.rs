@@ -1,4 +1,7 @@
 //! Traces made from lists of small random numbers: whatever the numbers, the events are legal.
+// Each test file uses some of this.
+#![allow(dead_code)]
+
 use vellum_trace::event::Change;
 use vellum_trace::{
     Advice, Call, Event, Flags, Header, Map, MapKind, Prot, Recorder, TraceReader, TraceWriter,
@@ -13,6 +16,7 @@ struct World {
     threads: u32,
     calls: u64,
     last: (usize, u64),
+    files: u32,
 }
 
 /// A part of a mapping.
@@ -39,15 +43,17 @@ impl World {
             None
         };
         self.lens.push(len);
+        let kind = MapKind::ALL[(x >> 16) as usize % MapKind::ALL.len()];
+        let file = (kind.is_file() && x & 128 != 0).then_some((x >> 24) as u32);
         self.call(Change::Map(Map {
             mapping,
             len,
             prot: Prot((x >> 8) as u8),
-            kind: MapKind::ALL[(x >> 16) as usize % MapKind::ALL.len()],
+            kind,
             base: (x >> 3) % (1 << 40) * 4096,
             inside,
             file_offset: x % 5 * 4096,
-            file: None,
+            file: file.and_then(|x| x.checked_rem(self.files)),
             synthetic: x & 1 != 0,
             moved: x & 2 != 0,
             populate: x & 4 != 0,
@@ -62,7 +68,8 @@ impl World {
 
     fn change(&mut self, x: u64) -> Event {
         let Part { mapping, offset, len } = self.part(x);
-        let change = match (x >> 20) % 7 {
+        let change = match (x >> 20) % 9 {
+            7 | 8 => return self.file(x >> 24),
             0 => Change::Unmap { mapping, offset, len },
             1 => Change::Protect { mapping, offset, len, prot: Prot(x as u8) },
             2 => Change::Advise { mapping, offset, len, advice: Advice::from_raw(x as u32 % 30) },
@@ -73,6 +80,25 @@ impl World {
                 self.lens[mapping as usize] = self.lens[mapping as usize].max(len + 0x10000);
                 Change::Brk { mapping, len: self.lens[mapping as usize] }
             }
+        };
+        self.call(change)
+    }
+
+    fn file(&mut self, x: u64) -> Event {
+        let (offset, bytes) = (x >> (x % 41), (x % (1 << 40)) >> (x % 37));
+        let whole = if x & 8 != 0 { u64::MAX } else { bytes };
+        let change = match (x % 7, (x >> 3) as u32 % self.files.max(1)) {
+            (n, _) if n < 2 || self.files == 0 => {
+                let file = self.files;
+                self.files += 1;
+                let name = (x & 32 != 0).then(|| "a name.db-wal"[..1 + x as usize % 13].to_owned());
+                Change::File { file, bytes, name }
+            }
+            (2, file) => Change::FileRead { file, offset, bytes },
+            (3, file) => Change::FileWrite { file, offset, bytes },
+            (4, file) => Change::FileResize { file, bytes },
+            (5, file) => Change::FileSync { file, offset, bytes: whole },
+            (_, file) => Change::FileAdvise { file, offset, bytes: whole, advice: x as u32 % 6 },
         };
         self.call(change)
     }
@@ -144,7 +170,6 @@ pub fn write(events: &[Event]) -> Vec<u8> {
 }
 
 /// A file's events.
-#[allow(dead_code)]
 pub fn read(bytes: &[u8]) -> Result<Vec<Event>, vellum_trace::TraceError> {
     let mut r = TraceReader::new(bytes)?;
     let (mut all, mut block) = (Vec::new(), Vec::new());
@@ -152,4 +177,40 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Event>, vellum_trace::TraceError> {
         all.append(&mut block);
     }
     Ok(all)
+}
+
+/// Where the first block of a file begins.
+pub fn block_at(trace: &[u8]) -> usize {
+    let body = u32::from_le_bytes([trace[12], trace[13], trace[14], trace[15]]) as usize;
+    8 + 4 + 4 + body + 4
+}
+
+fn crc(bytes: &[u8]) -> [u8; 4] {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(bytes);
+    sum.finalize().to_le_bytes()
+}
+
+/// A file around any raw block, with right checksums: what only a hostile writer makes.
+pub fn forged(raw: &[u8], announced: u32) -> Vec<u8> {
+    let good = write(&events(&[]));
+    let mut out = good[..block_at(&good)].to_vec();
+    let packed = zstd::bulk::compress(raw, 1).expect("compressible");
+    let mut block = vec![b'B'];
+    for n in [raw.len() as u32, packed.len() as u32, announced] {
+        block.extend_from_slice(&n.to_le_bytes());
+    }
+    block.extend(packed);
+    out.extend(&block);
+    out.extend(crc(&block));
+    out
+}
+
+/// The same file, said to be of format 1.
+pub fn version_1(mut trace: Vec<u8>) -> Vec<u8> {
+    trace[8] = 1;
+    let end = block_at(&trace);
+    let sum = crc(&trace[..end - 4]);
+    trace[end - 4..end].copy_from_slice(&sum);
+    trace
 }
