@@ -88,6 +88,16 @@ fn as_json(info: &Info) -> Map<String, Value> {
     put("instructions", t.instructions.into());
     put("threads", t.threads.into());
     put("calls", t.calls.into());
+    let f = &info.files;
+    put(
+        "files",
+        json!({
+            "named": f.files,
+            "bytes_read": f.read,
+            "bytes_written": f.written,
+            "bytes_mapped": f.mapped,
+        }),
+    );
     put("mappings", t.mappings.into());
     put("pages", info.pages.into());
     put("pages_revisited", info.revisited.into());

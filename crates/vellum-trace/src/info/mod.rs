@@ -3,6 +3,7 @@
 //! One pass, memory proportional to the pages touched (24 bytes each). The figures are meant for
 //! choosing traces and for knowing what to expect of a simulation, not for replacing one: the TLB
 //! is a plain model with true LRU, a private one for each thread, at the recorded addresses.
+mod files;
 mod pages;
 mod show;
 mod tlb;
@@ -11,6 +12,7 @@ use crate::event::{Change, Event, MapKind};
 use crate::header::Header;
 use crate::totals::Totals;
 use crate::{TraceError, TraceReader};
+pub use files::FileSums;
 use pages::Pages;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -42,6 +44,8 @@ pub struct Info {
     pub blocks: u64,
     /// Pages by what stands behind them.
     pub by_kind: Vec<(MapKind, u64)>,
+    /// Files, and what calls and mappings moved of them.
+    pub files: FileSums,
     /// Returns to a page by the number of accesses since the last visit.
     pub reuse: [u64; REUSE_BUCKETS],
     /// Misses with 4 KiB pages.
@@ -79,6 +83,7 @@ pub fn analyse<R: Read>(
     let mut reuse = [0u64; REUSE_BUCKETS];
     let (mut now, mut alive) = (0u64, 0);
     let mut dependent = [0u64; 2];
+    let mut files = FileSums::default();
     while reader.next_block(&mut block)? {
         let mut lane = lanes.remove(&current);
         for event in &block {
@@ -128,6 +133,7 @@ pub fn analyse<R: Read>(
                     lanes.remove(thread);
                 }
                 Event::Call(c) => {
+                    files.count(&c.change);
                     if let Change::Map(m) = &c.change {
                         places.push(Place { base: m.base, kind: m.kind });
                     }
@@ -157,6 +163,7 @@ pub fn analyse<R: Read>(
         revisited: pages.revisited(),
         blocks: pages.blocks(base),
         by_kind,
+        files,
         reuse,
         tlb_4k: small,
         tlb_2m: large,

@@ -84,6 +84,16 @@ impl fmt::Display for Info {
             "threads:      {} in all, at most {} at once; {} mappings, {} calls",
             t.threads, self.threads_alive, t.mappings, t.calls
         )?;
+        if self.files.files > 0 {
+            writeln!(
+                f,
+                "files:        {}; {} read and {} written by calls, {} mapped",
+                Grouped(self.files.files),
+                Mib(self.files.read),
+                Mib(self.files.written),
+                Mib(self.files.mapped)
+            )?;
+        }
         writeln!(
             f,
             "footprint:    {} in {} pages, {} of them visited again ({} %); {} blocks of 2 MiB",
