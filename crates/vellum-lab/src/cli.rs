@@ -131,6 +131,9 @@ pub struct RecordArgs {
     /// Skip the native run: the trace then has no native figures to compare with
     #[arg(long)]
     pub no_native: bool,
+    /// Leave the names of files out of the trace; otherwise it has the last part of each path
+    #[arg(long)]
+    pub no_names: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS")]
     pub command: Vec<OsString>,

@@ -7,7 +7,7 @@
 use crate::order::{self, lock};
 use crate::ring::Pending;
 use crate::sink::{Message, RawCall};
-use crate::{guest, kernel};
+use crate::{files, guest, kernel};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Condvar, Mutex, mpsc};
@@ -89,7 +89,7 @@ pub extern "C" fn on_entry(
         EXIT | EXIT_GROUP => CODE.store(a1 as i32, Ordering::Relaxed),
         EXECVE if will_exec(a1) => end_here(vcpu),
         EXECVEAT => end_here(vcpu),
-        _ => {}
+        _ => files::entered(vcpu, pending),
     }
 }
 
@@ -123,10 +123,13 @@ pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
     let pending = unsafe { ring.pending() };
     let p = std::mem::take(pending);
     if p.num == num {
-        match raw_call(&p, ret) {
+        match raw_call(vcpu, &p, ret) {
             Some(call) => lock().call(vcpu, call),
             None if matches!(num, EXECVE | EXECVEAT) => lock().message(Message::Resume),
-            None => kernel::touched(vcpu, &p, ret),
+            None => {
+                files::returned(vcpu, &p, ret);
+                kernel::touched(vcpu, &p, ret);
+            }
         }
     }
     if p.holds_calls {
@@ -135,7 +138,7 @@ pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
 }
 
 /// What a call did, if it succeeded and shapes the address space.
-fn raw_call(p: &Pending, ret: i64) -> Option<RawCall> {
+fn raw_call(vcpu: u32, p: &Pending, ret: i64) -> Option<RawCall> {
     let a = p.args;
     // Errors are the last 4095 values.
     if (-4095..0).contains(&ret) {
@@ -158,6 +161,7 @@ fn raw_call(p: &Pending, ret: i64) -> Option<RawCall> {
                     (false, true) => MapKind::FileShared,
                 },
                 file_offset: if anon { 0 } else { a[5] },
+                file: if anon { None } else { files::ask::descriptor(vcpu, a[4]) },
                 // MAP_LOCKED, MAP_POPULATE
                 populate: a[3] & (0x2000 | 0x8000) != 0,
             })

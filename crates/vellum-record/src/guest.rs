@@ -2,6 +2,7 @@
 //!
 //! Guest addresses are host addresses minus a base that QEMU chooses at start and tells no one. A
 //! translated instruction has both addresses, so the first one gives the base away.
+use crate::files::ask;
 use crate::{order, sink};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +22,14 @@ pub fn learn(guest: u64, host: *mut c_void) {
         return;
     }
     let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let regions = vellum_trace::build::parse_maps(&text, base);
-    order::lock().message(sink::Message::Regions(regions));
+    let mut seen = Vec::new();
+    let regions = vellum_trace::build::parse_maps(&text, base, |path, inode| {
+        let image = ask::image(path, inode)?;
+        let file = image.file;
+        seen.push(image);
+        Some(file)
+    });
+    order::lock().message(sink::Message::Regions(regions, seen));
 }
 
 fn host(addr: u64) -> *const u8 {

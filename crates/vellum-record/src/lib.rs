@@ -1,7 +1,7 @@
 //! The recorder: a plugin for QEMU's user mode that writes a vellum trace.
 //!
 //! `vellum record` runs `qemu-x86_64 -plugin libvellum_record.so,out=FILE[,meta=FILE]
-//! [,window=S:K[:P]][,level=N] PROGRAM`, after a native run whose figures it passes in `meta`.
+//! [,window=S:K[:P]][,level=N][,names=off] PROGRAM`, after a native run whose figures are in `meta`.
 //!
 //! The order of events is sound while guest threads run in parallel:
 //!
@@ -11,14 +11,16 @@
 //!   front of it, and no access to new memory is in front of the call that made it.
 //! * Memory calls exclude each other from entry to return (`calls`): their order in the stream is
 //!   the order in which they took effect.
-//! * A true race of an access with an unmap may come out either way, as on hardware.
+//! * Calls on files (`files`) are written as they return. A true race of an access with an unmap,
+//!   or of two calls on a file, may come out either way.
 //!
 //! A forked child is not recorded (`order::detached`). `exec` ends the recording. Rejected: a lock
-//! for each access, five times slower; time stamps and a merge, which need memory for everything
-//! that waits for a slow thread.
+//! for each access, five times slower; time stamps and a merge, which need memory for all that
+//! waits for a slow thread.
 
 mod api;
 mod calls;
+mod files;
 mod flow;
 mod guest;
 mod hot;

@@ -1,5 +1,6 @@
 //! From QEMU's call to a running recorder, and its end.
 use crate::api::{self, Info, PluginId};
+use crate::files::ask;
 use crate::sink::{Message, Sink};
 use crate::{calls, hot, order};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -42,7 +43,13 @@ fn options(args: &[String]) -> Result<Options, String> {
             "level" => {
                 o.level = value.parse().map_err(|_| format!("level {value} is not a number"))?
             }
-            _ => return Err(format!("unknown argument {key}; known are out, meta, window, level")),
+            "names" if matches!(value, "on" | "off") => ask::keep_names(value == "on"),
+            "names" => return Err(format!("names is on or off, not {value}")),
+            _ => {
+                return Err(format!(
+                    "unknown argument {key}; known are out, meta, window, level, names"
+                ));
+            }
         }
     }
     if o.out.is_empty() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::mpsc::{Receiver, Sender};
-use vellum_trace::build::{Builder, MapRequest, Region};
+use vellum_trace::build::{Builder, FileCall, FileState, MapRequest, Region};
 use vellum_trace::{Advice, Flags, Prot, TraceError};
 
 /// What arrives, in the order that counts.
@@ -17,8 +17,8 @@ pub enum Message {
     End { vcpu: u32 },
     /// A call by a CPU.
     Call { vcpu: u32, call: RawCall },
-    /// What was mapped before the first instruction.
-    Regions(Vec<Region>),
+    /// What was mapped before the first instruction, and the files that are among it.
+    Regions(Vec<Region>, Vec<Seen>),
     /// Bring the file to a proper end now, and say so; what follows is thrown away until `Resume`.
     Checkpoint(Sender<()>),
     /// It goes on after all.
@@ -32,11 +32,27 @@ pub enum RawCall {
     Map(MapRequest),
     Unmap(u64, u64),
     Protect(u64, u64, Prot),
-    Remap { from: u64, old_len: u64, to: u64, new_len: u64, keep: bool },
+    Remap {
+        from: u64,
+        old_len: u64,
+        to: u64,
+        new_len: u64,
+        keep: bool,
+    },
     Advise(u64, u64, Advice),
     Brk(u64),
     Fork,
     Exec,
+    FileSeen(Seen),
+    File(FileCall),
+    /// An `msync` that waited.
+    Msync(u64, u64),
+}
+
+/// A file, and its name when it is told for the first time.
+pub struct Seen {
+    pub file: FileState,
+    pub name: Option<String>,
 }
 
 /// The receiving end.
@@ -114,9 +130,9 @@ impl Sink {
                 self.switch(vcpu)?;
                 self.call(&call)
             }
-            Message::Regions(regions) => {
+            Message::Regions(regions, files) => {
                 self.builder.set_regions(regions);
-                Ok(())
+                files.iter().try_for_each(|s| self.builder.file_seen(s.file, s.name.as_deref()))
             }
             Message::Checkpoint(_) => self.checkpoint(),
             Message::Resume => Ok(()),
@@ -190,6 +206,9 @@ impl Sink {
             RawCall::Brk(end) => b.brk(end),
             RawCall::Fork => b.fork(),
             RawCall::Exec => b.exec(),
+            RawCall::FileSeen(ref s) => b.file_seen(s.file, s.name.as_deref()),
+            RawCall::File(ref call) => b.file_call(call),
+            RawCall::Msync(addr, len) => b.msync(addr, len),
         }
     }
 

@@ -17,6 +17,7 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     let options = Options {
         window,
         native: !args.no_native,
+        names: !args.no_names,
         stopped,
         ..Options::new(args.command.clone(), &args.output)
     };

@@ -1,6 +1,6 @@
 //! Memory system calls, as they took effect, followed in the layout and written as events.
-use super::Builder;
 use super::touch::{READ, WRITTEN};
+use super::{Behind, Builder, FileState};
 use crate::event::{Advice, Change, Map, MapKind, Prot};
 use crate::{PAGE, TraceError};
 use std::io::Write;
@@ -25,6 +25,8 @@ pub struct MapRequest {
     pub kind: MapKind,
     /// Offset in the file, bytes.
     pub file_offset: u64,
+    /// The file, if the recorder could ask about it.
+    pub file: Option<FileState>,
     /// `MAP_POPULATE` or `MAP_LOCKED`.
     pub populate: bool,
 }
@@ -34,7 +36,7 @@ fn page_up(v: u64) -> Option<u64> {
 }
 
 /// The whole pages of a range of user addresses.
-fn range(addr: u64, len: u64) -> Option<(u64, u64)> {
+pub(super) fn range(addr: u64, len: u64) -> Option<(u64, u64)> {
     let end = page_up(addr.checked_add(len)?)?;
     (addr.is_multiple_of(PAGE) && len > 0 && end <= super::MAX_USER).then_some((addr, end))
 }
@@ -50,6 +52,7 @@ impl<W: Write> Builder<W> {
             return Ok(());
         };
         self.materialise(start, end)?;
+        let file = self.mapped_file(r.file, r.file_offset, end - start)?;
         let inside = self.replace(start, end)?;
         self.add(Map {
             mapping: self.next_mapping,
@@ -59,7 +62,7 @@ impl<W: Write> Builder<W> {
             base: start,
             inside,
             file_offset: r.file_offset,
-            file: None,
+            file,
             synthetic: false,
             moved: false,
             populate: r.populate,
@@ -183,10 +186,9 @@ impl<W: Write> Builder<W> {
             self.unmapped(&p)?;
         }
         let new = self.next_mapping;
-        let file_offset = match self.file_offsets.get(&first.piece.mapping) {
-            Some(at) => at + first.offset(),
-            None => 0,
-        };
+        let Behind { file, offset } =
+            self.behind.get(&first.piece.mapping).copied().unwrap_or_default();
+        let file_offset = if first.piece.kind.is_file() { offset + first.offset() } else { 0 };
         let map = Map {
             mapping: new,
             len: to_end - to,
@@ -195,7 +197,7 @@ impl<W: Write> Builder<W> {
             base: to,
             inside: None,
             file_offset,
-            file: None,
+            file,
             synthetic: false,
             moved: true,
             populate: false,

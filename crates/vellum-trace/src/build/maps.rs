@@ -1,5 +1,5 @@
 //! The kernel's list of a process's mappings (`/proc/PID/maps`), read as regions.
-use super::Region;
+use super::{FileState, Region};
 use crate::event::{MapKind, Prot};
 
 /// Anonymous writable memory from this size on, present at the start, is taken for the stack.
@@ -8,12 +8,17 @@ const STACK_AT_LEAST: u64 = 128 << 10;
 /// The mappings in a text of `/proc/PID/maps` form as regions at guest addresses (host address
 /// minus `guest_base`). Neighbouring parts of one file, and the anonymous part right behind them,
 /// form an image. Lines that cannot be understood are left out: the list only ever adds detail.
-pub fn parse_maps(text: &str, guest_base: u64) -> Vec<Region> {
+/// `ask` is given path and inode number of a region's file and answers what is known of it.
+pub fn parse_maps(
+    text: &str,
+    guest_base: u64,
+    mut ask: impl FnMut(&str, u64) -> Option<FileState>,
+) -> Vec<Region> {
     let mut out: Vec<Region> = Vec::new();
     let mut groups = 0;
     let mut previous = "";
     for line in text.lines() {
-        let Some((mut region, path)) = parse_line(line, guest_base) else {
+        let Some(Line { mut region, inode, path }) = parse_line(line, guest_base) else {
             continue;
         };
         let file = path.starts_with('/');
@@ -26,6 +31,12 @@ pub fn parse_maps(text: &str, guest_base: u64) -> Vec<Region> {
                 region.kind = MapKind::ImageBss;
             }
         }
+        if file {
+            region.file = match out.last() {
+                Some(last) if path == previous => last.file,
+                _ => ask(path, inode),
+            };
+        }
         if file && region.group == 0 {
             groups += 1;
             region.group = groups;
@@ -36,7 +47,14 @@ pub fn parse_maps(text: &str, guest_base: u64) -> Vec<Region> {
     out
 }
 
-fn parse_line(line: &str, guest_base: u64) -> Option<(Region, &str)> {
+/// What a line says.
+struct Line<'a> {
+    region: Region,
+    inode: u64,
+    path: &'a str,
+}
+
+fn parse_line(line: &str, guest_base: u64) -> Option<Line<'_>> {
     // address perms offset dev inode path; the path may hold blanks and is the rest.
     let mut rest = line;
     let mut field = || {
@@ -45,7 +63,7 @@ fn parse_line(line: &str, guest_base: u64) -> Option<(Region, &str)> {
         rest = tail;
         f
     };
-    let (range, perms, offset, _dev, _inode) = (field(), field(), field(), field(), field());
+    let (range, perms, offset, _dev, inode) = (field(), field(), field(), field(), field());
     let path = rest.trim();
     let (start, end) = range.split_once('-')?;
     let hex = |s: &str| u64::from_str_radix(s, 16).ok();
@@ -67,8 +85,16 @@ fn parse_line(line: &str, guest_base: u64) -> Option<(Region, &str)> {
     if kind == MapKind::Image && prot == 1 {
         prot |= 4;
     }
-    let region = Region { start, end, prot: Prot(prot), kind, file_offset: hex(offset)?, group: 0 };
-    Some((region, path))
+    let region = Region {
+        start,
+        end,
+        prot: Prot(prot),
+        kind,
+        file_offset: hex(offset)?,
+        file: None,
+        group: 0,
+    };
+    Some(Line { region, inode: inode.parse().ok()?, path })
 }
 
 #[cfg(test)]
@@ -86,7 +112,15 @@ nonsense
 
     #[test]
     fn an_image_is_its_file_parts_and_the_tail_behind_them() {
-        let r = parse_maps(TEXT, 0x1000);
+        let mut asked = Vec::new();
+        let r = parse_maps(TEXT, 0x1000, |path, inode| {
+            asked.push((path.to_owned(), inode));
+            Some(FileState { bytes: inode, ..FileState::default() })
+        });
+        let expected = [("/opt/a program", 9_978_430), ("/lib/ld.so", 325_835)];
+        assert_eq!(asked, expected.map(|(path, inode)| (path.to_owned(), inode)));
+        let files: Vec<u64> = r.iter().map(|r| r.file.map_or(0, |f| f.bytes)).collect();
+        assert_eq!(files, [9_978_430, 9_978_430, 0, 0, 325_835]);
         let seen: Vec<_> = r.iter().map(|r| (r.kind, r.group)).collect();
         use MapKind::{Image, ImageBss, Stack};
         assert_eq!(seen, [(Image, 1), (Image, 1), (ImageBss, 1), (Stack, 0), (Image, 2)]);

@@ -6,6 +6,7 @@
 //! cache has to be cheap: one probe of a 16,384-entry table answers "which mapping, which offset,
 //! is this a first touch".
 mod calls;
+mod files;
 mod layout;
 mod maps;
 mod regions;
@@ -13,6 +14,7 @@ mod touch;
 mod window;
 
 pub use calls::MapRequest;
+pub use files::{FileCall, FileId, FilePart, FileState};
 pub use maps::parse_maps;
 pub use regions::Region;
 pub use window::{BadWindow, Window};
@@ -65,8 +67,17 @@ pub struct Builder<W: Write> {
     next_thread: u32,
     next_mapping: u32,
     heap: Option<calls::Heap>,
-    file_offsets: HashMap<u32, u64>,
+    files: files::Files,
+    /// What lies behind a mapping of a file, unless it is the beginning of an unknown one.
+    behind: HashMap<u32, Behind>,
     calls: u64,
+}
+
+/// The part of a file that a mapping shows.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Behind {
+    file: Option<u32>,
+    offset: u64,
 }
 
 /// An address in the trace's terms.
@@ -96,7 +107,8 @@ impl<W: Write> Builder<W> {
             next_thread: 0,
             next_mapping: 0,
             heap: None,
-            file_offsets: HashMap::new(),
+            files: files::Files::default(),
+            behind: HashMap::new(),
             calls: 0,
         }
     }
@@ -407,8 +419,9 @@ impl<W: Write> Builder<W> {
                 },
             );
         }
-        if map.file_offset != 0 {
-            self.file_offsets.insert(map.mapping, map.file_offset);
+        let behind = Behind { file: map.file, offset: map.file_offset };
+        if behind != Behind::default() {
+            self.behind.insert(map.mapping, behind);
         }
         self.next_mapping += 1;
         self.invalidate();

@@ -4,7 +4,7 @@
 //! also holds the emulator. A region therefore only becomes a mapping when the program touches it.
 //! Images come as a group: neighbouring regions of one file and the anonymous tail behind them, so
 //! that a replay keeps their distances.
-use super::Builder;
+use super::{Builder, FileState};
 use crate::event::{Map, MapKind, Prot};
 use crate::{PAGE, TraceError};
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ pub struct Region {
     pub kind: MapKind,
     /// Offset in the file, bytes.
     pub file_offset: u64,
+    /// The file, if the recorder could ask about it.
+    pub file: Option<FileState>,
     /// Regions with the same number belong to one image; 0 belongs to none.
     pub group: u32,
 }
@@ -93,8 +95,9 @@ impl<W: Write> Builder<W> {
                     // A call has already put something else here.
                     continue;
                 }
+                let file = self.mapped_file(r.file, r.file_offset, r.end - r.start)?;
                 let map = self.synthetic(r.start..r.end, r.kind, r.prot);
-                self.add(Map { file_offset: r.file_offset, inside, ..map })?;
+                self.add(Map { file_offset: r.file_offset, file, inside, ..map })?;
             }
         }
         Ok(any)

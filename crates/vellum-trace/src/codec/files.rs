@@ -2,11 +2,11 @@
 use crate::event::{Change, Map};
 
 /// Most files in one trace. A reader keeps nothing of a file, a replay an object.
-const MAX_FILES: u32 = 1 << 16;
+pub(crate) const MAX_FILES: u32 = 1 << 16;
 /// Where a file ends at the latest: one byte more than Linux's `loff_t` can name.
-const MAX_SIZE: u64 = 1 << 63;
+pub(crate) const MAX_SIZE: u64 = 1 << 63;
 /// Most bytes of a name, as Linux's `NAME_MAX`.
-const MAX_NAME: usize = 255;
+pub(crate) const MAX_NAME: usize = 255;
 
 const UNKNOWN: &str = "a file that has not appeared";
 

@@ -21,7 +21,7 @@
 mod call;
 pub(crate) mod decode;
 pub(crate) mod encode;
-mod files;
+pub(crate) mod files;
 
 use crate::PAGE;
 use crate::event::{Change, MapKind};

@@ -41,6 +41,8 @@ pub struct Options {
     pub level: i32,
     /// Run natively first?
     pub native: bool,
+    /// Keep the last part of each file's name?
+    pub names: bool,
     /// The recorder plugin, if not where [`record`] looks for it.
     pub plugin: Option<PathBuf>,
     /// Asked between the two runs: has somebody asked to stop?
@@ -56,6 +58,7 @@ impl Options {
             window: None,
             level: crate::LEVEL_FAST,
             native: true,
+            names: true,
             plugin: None,
             stopped: || false,
         }
@@ -280,6 +283,9 @@ pub fn record(options: &Options) -> Result<RecordReport, RecordError> {
     );
     if let Some(w) = options.window {
         arg += &format!(",window={}", w.to_string().replace(',', ":"));
+    }
+    if !options.names {
+        arg += ",names=off";
     }
     let begin = Instant::now();
     let status = Command::new(qemu)
