@@ -1,16 +1,16 @@
 //! System calls that shape the address space, from entry to return.
 //!
 //! Memory calls exclude each other between entry and return. Without that, a range that one thread
-//! has just unmapped could be handed to another whose `mmap` is written first. QEMU runs system
-//! calls outside its exclusive sections, so waiting here cannot stop a thread that the running call
-//! needs.
+//! has just unmapped could be handed to another whose `mmap` is written first. So do calls on
+//! files: what the descriptor says at the return must be what this call has made of it.
+use crate::exclude::{self, Exclusive};
 use crate::order::{self, lock};
 use crate::ring::Pending;
 use crate::sink::{Message, RawCall};
 use crate::{files, guest, kernel};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Condvar, Mutex, mpsc};
+use std::sync::mpsc;
 use vellum_trace::build::MapRequest;
 use vellum_trace::{Advice, MapKind, Prot};
 
@@ -34,8 +34,6 @@ const EXECVEAT: i64 = 322;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 
-static BUSY: Mutex<bool> = Mutex::new(false);
-static FREE: Condvar = Condvar::new();
 static CODE: AtomicI32 = AtomicI32::new(0);
 
 /// The code of the last exit call.
@@ -47,17 +45,15 @@ fn is_memory(num: i64) -> bool {
     matches!(num, MMAP | MPROTECT | MUNMAP | BRK | MREMAP | MADVISE | SHMAT | SHMDT)
 }
 
-fn acquire() {
-    let mut busy = BUSY.lock().unwrap_or_else(|e| e.into_inner());
-    while *busy {
-        busy = FREE.wait(busy).unwrap_or_else(|e| e.into_inner());
+/// What a call must not run beside.
+fn excludes(vcpu: u32, p: &Pending) -> Option<&'static Exclusive> {
+    if is_memory(p.num) {
+        Some(&exclude::MEMORY)
+    } else if files::moves(vcpu, p) {
+        Some(&exclude::FILES)
+    } else {
+        None
     }
-    *busy = true;
-}
-
-fn release() {
-    *BUSY.lock().unwrap_or_else(|e| e.into_inner()) = false;
-    FREE.notify_one();
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -80,16 +76,19 @@ pub extern "C" fn on_entry(
     let Some(ring) = order::ring(vcpu) else { return };
     // SAFETY: QEMU runs the callback on the CPU it names.
     let pending = unsafe { ring.pending() };
-    *pending = Pending { num, args: [a1, a2, a3, a4, a5, a6], holds_calls: is_memory(num) };
+    *pending = Pending { num, args: [a1, a2, a3, a4, a5, a6], holds: None };
+    pending.holds = excludes(vcpu, pending);
+    if let Some(calls) = pending.holds {
+        calls.acquire();
+    }
     match num {
-        _ if is_memory(num) => acquire(),
         // What was done before a wait or a wake is written before what the other side does after
         // it.
         FUTEX => lock().take_all(),
         EXIT | EXIT_GROUP => CODE.store(a1 as i32, Ordering::Relaxed),
         EXECVE if will_exec(a1) => end_here(vcpu),
         EXECVEAT => end_here(vcpu),
-        _ => files::entered(vcpu, pending),
+        _ => {}
     }
 }
 
@@ -132,8 +131,8 @@ pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
             }
         }
     }
-    if p.holds_calls {
-        release();
+    if let Some(calls) = p.holds {
+        calls.release();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The recorder: a plugin for QEMU's user mode that writes a vellum trace.
 //!
 //! `vellum record` runs `qemu-x86_64 -plugin libvellum_record.so,out=FILE[,meta=FILE]
-//! [,window=S:K[:P]][,level=N][,names=off] PROGRAM`, after a native run whose figures are in `meta`.
+//! [,window=S:K[:P]][,level=N][,names=off] PROGRAM`, after a native run; its figures are in `meta`.
 //!
 //! The order of events is sound while guest threads run in parallel:
 //!
@@ -9,10 +9,9 @@
 //! * Every memory call, thread start and end takes one lock (`order`), moves *all* rings into the
 //!   stream, then appends itself. So an access that happened before a call on another CPU is in
 //!   front of it, and no access to new memory is in front of the call that made it.
-//! * Memory calls exclude each other from entry to return (`calls`): their order in the stream is
-//!   the order in which they took effect.
-//! * Calls on files (`files`) are written as they return. A true race of an access with an unmap,
-//!   or of two calls on a file, may come out either way.
+//! * Memory calls exclude each other from entry to return (`calls`), and so do calls on files:
+//!   their order in the stream is the order in which they took effect.
+//! * A true race of an access with an unmap may come out either way, as on hardware.
 //!
 //! A forked child is not recorded (`order::detached`). `exec` ends the recording. Rejected: a lock
 //! for each access, five times slower; time stamps and a merge, which need memory for all that
@@ -20,6 +19,7 @@
 
 mod api;
 mod calls;
+mod exclude;
 mod files;
 mod flow;
 mod guest;

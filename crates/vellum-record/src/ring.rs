@@ -1,6 +1,7 @@
 //! One ring a virtual CPU: the CPU pushes, whoever holds the order lock takes.
 //!
 //! An event is one 64-bit word, so an event is never seen half written.
+use crate::exclude::Exclusive;
 use crate::flow::carry::Carry;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,8 +66,8 @@ pub fn unpack(w: u64) -> Word {
 pub struct Pending {
     pub num: i64,
     pub args: [u64; 6],
-    /// Does this CPU hold the lock that memory calls exclude each other with?
-    pub holds_calls: bool,
+    /// Which calls does this CPU keep from running meanwhile?
+    pub holds: Option<&'static Exclusive>,
 }
 
 /// See the file's head.

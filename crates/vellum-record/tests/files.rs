@@ -184,3 +184,24 @@ fn without_names_the_files_are_the_same() {
     assert!((7..20).contains(&files), "{files}");
     std::fs::remove_dir_all(dir).expect("removed");
 }
+
+#[test]
+fn threads_that_share_descriptors_get_each_call_its_own_offset() {
+    let dir = scratch("shared");
+    let program = compile(&dir, "shared_files");
+    let (report, events) = run(options(&dir, &program));
+    assert_eq!(report.exit_code, 0);
+    check(&events);
+    let calls = Calls::of(events);
+    let all = |what: &str| -> Vec<String> {
+        let mut all: Vec<_> = (0..400).map(|i| format!("{what} {} 64", i * 64)).collect();
+        all.sort();
+        all
+    };
+    for (name, what, first) in [("in.bin", "r", 1), ("end.bin", "w", 0), ("far.bin", "w", 0)] {
+        let mut done = calls.done(calls.named(name)[0].0).split_off(first);
+        done.sort();
+        assert_eq!(done, all(what), "{name}");
+    }
+    std::fs::remove_dir_all(dir).expect("removed");
+}

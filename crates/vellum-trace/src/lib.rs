@@ -1,8 +1,8 @@
 //! Traces: what a program did with its memory, in a file (`docs/trace-format.md`).
 //!
-//! A trace is a list of *events* (accesses, instruction lines, memory system calls, threads) in an
-//! order that a real execution could have had. An address is *mapping + offset*, so that a replay
-//! may place mappings by its own policy; each mapping's recorded base is kept, too.
+//! A trace is a list of *events* (accesses, instruction lines, system calls on memory and files,
+//! threads) in an order that a real execution could have had. An address is *mapping + offset*, so
+//! that a replay may place mappings by its own policy; each mapping's recorded base is kept, too.
 //!
 //! | noun | where |
 //! |---|---|

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use vellum_trace::event::{Change, Event};
+
 use crate::common::{Temporary, count, counters};
 
 /// The plugin, which cargo built because it is one of our dependencies for tests.
@@ -69,5 +71,41 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
             count(always, "pgfault") * 4 < count(never, "pgfault"),
             "{machine}: faults fall with huge pages"
         );
+    }
+}
+
+#[test]
+fn recorded_files_have_names_unless_they_are_not_wanted() {
+    for (extra, wanted) in [(&[][..], true), (&["--no-names"], false)] {
+        let trace = Temporary::new(if wanted { "names.vt" } else { "no-names.vt" });
+        let recorded = Command::new(env!("CARGO_BIN_EXE_vellum"))
+            .args(["record", "--no-native", "-o", trace.path()])
+            .args(extra)
+            .args(["--", "cat", "/etc/passwd"])
+            .env("VELLUM_RECORDER", plugin())
+            .output()
+            .expect("the command");
+        assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+        let mut reader = vellum_trace::TraceReader::open(&trace.0).expect("a trace");
+        let (mut names, mut block) = (Vec::new(), Vec::new());
+        while reader.next_block(&mut block).expect("readable") {
+            names.extend(block.iter().filter_map(|e| match e {
+                Event::Call(c) => match &c.change {
+                    Change::File { name, .. } => Some(name.clone()),
+                    _ => None,
+                },
+                _ => None,
+            }));
+        }
+        assert!(!names.is_empty());
+        assert_eq!(names.contains(&Some("passwd".into())), wanted, "{names:?}");
+        assert!(wanted || names.iter().all(Option::is_none), "{names:?}");
+        let info = Command::new(env!("CARGO_BIN_EXE_vellum"))
+            .args(["trace", "info", trace.path()])
+            .output()
+            .expect("the command");
+        let text = String::from_utf8_lossy(&info.stdout);
+        let line = format!("files:        {}; ", names.len());
+        assert!(text.contains(&line), "{text}");
     }
 }

@@ -1,8 +1,9 @@
 //! System calls on files: which part of which file was read, written, synced.
 //!
-//! The descriptor is asked as the call returns: which file, how long, where it stands. Two threads
-//! that share a descriptor and read at once may both be told the later position; and a file that
-//! other processes write is seen to grow only at the program's next call on it.
+//! The descriptor is asked as the call returns: which file, how long, where it stands. Calls that
+//! move it or the file exclude each other, or the answer would hold for another thread's call as
+//! well. Not so those that may wait for another thread at their other end (`splice`, or `sendfile`
+//! to a socket), nor an open. What other processes write is seen at the program's next call.
 pub mod ask;
 
 use crate::guest;
@@ -43,17 +44,23 @@ const RWF_APPEND: u64 = 16;
 const WILLNEED: u32 = 3;
 const TO_THE_END: u64 = u64::MAX;
 
-/// A call begins. A file that it changes is looked at now, if it has not been before: the trace
-/// tells the size that a file had when it appeared.
-pub fn entered(vcpu: u32, p: &Pending) {
-    let fd = match p.num {
-        WRITE | PWRITE64 | WRITEV | PWRITEV | PWRITEV2 | FTRUNCATE | FALLOCATE | SENDFILE => {
-            p.args[0]
+/// A call begins: does it move bytes of a regular file, or change its size? Then nothing of the
+/// kind may run beside it. The file is looked at now, if it has not been before: the trace tells
+/// the size that a file had when it appeared.
+pub fn moves(vcpu: u32, p: &Pending) -> bool {
+    let regular = |fd| ask::descriptor(vcpu, fd).is_some();
+    match p.num {
+        READ | READV | PREAD64 | PREADV | PREADV2 => regular(p.args[0]),
+        WRITE | WRITEV | PWRITE64 | PWRITEV | PWRITEV2 => regular(p.args[0]),
+        FTRUNCATE | FALLOCATE | SENDFILE => regular(p.args[0]),
+        COPY_FILE_RANGE => regular(p.args[2]),
+        SPLICE => {
+            regular(p.args[2]);
+            false
         }
-        SPLICE | COPY_FILE_RANGE => p.args[2],
-        _ => return,
-    };
-    ask::descriptor(vcpu, fd);
+        TRUNCATE => ask::path(p.args[0]).is_some(),
+        _ => false,
+    }
 }
 
 /// A call returned: what did it do to files?
