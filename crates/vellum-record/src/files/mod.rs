@@ -92,22 +92,20 @@ pub fn returned(vcpu: u32, p: &Pending, ret: i64) {
         }
         FTRUNCATE | FALLOCATE => {
             if let Some(file) = ask::descriptor(vcpu, a[0]) {
-                send(vcpu, FileCall::Resize(file));
+                lock().call(vcpu, RawCall::File(FileCall::Resize(file)));
             }
         }
-        FSYNC | FDATASYNC => part(vcpu, a[0], 0, TO_THE_END).into_iter().for_each(|p| {
-            send(vcpu, FileCall::Sync(p));
-        }),
-        SYNC_FILE_RANGE => part(vcpu, a[0], a[1], a[2]).into_iter().for_each(|p| {
-            send(vcpu, FileCall::Sync(p));
-        }),
+        FSYNC | FDATASYNC => tell(vcpu, part(vcpu, a[0], 0, TO_THE_END), FileCall::Sync),
+        SYNC_FILE_RANGE => tell(vcpu, part(vcpu, a[0], a[1], a[2]), FileCall::Sync),
         MSYNC if a[2] & MS_SYNC != 0 => lock().call(vcpu, RawCall::Msync(a[0], a[1])),
-        FADVISE64 => part(vcpu, a[0], a[1], a[2]).into_iter().for_each(|p| {
-            send(vcpu, FileCall::Advise(p, a[3] as u32));
-        }),
-        READAHEAD if a[2] > 0 => part(vcpu, a[0], a[1], a[2]).into_iter().for_each(|p| {
-            send(vcpu, FileCall::Advise(p, WILLNEED));
-        }),
+        FADVISE64 => {
+            let advise = |p| FileCall::Advise(p, a[3] as u32);
+            tell(vcpu, part(vcpu, a[0], a[1], a[2]), advise);
+        }
+        READAHEAD if a[2] > 0 => {
+            let advise = |p| FileCall::Advise(p, WILLNEED);
+            tell(vcpu, part(vcpu, a[0], a[1], a[2]), advise);
+        }
         _ => {}
     }
 }
@@ -145,18 +143,16 @@ fn part(vcpu: u32, fd: u64, offset: u64, len: u64) -> Option<FilePart> {
 }
 
 fn read(vcpu: u32, fd: u64, offset: Option<u64>, n: u64) {
-    if let Some(offset) = offset
-        && let Some(part) = part(vcpu, fd, offset, n)
-    {
-        send(vcpu, FileCall::Read(part));
-    }
+    tell(vcpu, offset.and_then(|at| part(vcpu, fd, at, n)), FileCall::Read);
 }
 
 fn write(vcpu: u32, fd: u64, offset: Option<u64>, n: u64) {
-    if let Some(offset) = offset
-        && let Some(part) = part(vcpu, fd, offset, n)
-    {
-        send(vcpu, FileCall::Write(part));
+    tell(vcpu, offset.and_then(|at| part(vcpu, fd, at, n)), FileCall::Write);
+}
+
+fn tell(vcpu: u32, part: Option<FilePart>, call: impl FnOnce(FilePart) -> FileCall) {
+    if let Some(part) = part {
+        lock().call(vcpu, RawCall::File(call(part)));
     }
 }
 
@@ -164,8 +160,4 @@ fn seen(vcpu: u32, file: Option<FileState>) {
     if let Some(file) = file {
         lock().call(vcpu, RawCall::FileSeen(Seen { file, name: None }));
     }
-}
-
-fn send(vcpu: u32, call: FileCall) {
-    lock().call(vcpu, RawCall::File(call));
 }
