@@ -77,10 +77,7 @@ pub extern "C" fn on_entry(
     // SAFETY: QEMU runs the callback on the CPU it names.
     let pending = unsafe { ring.pending() };
     *pending = Pending { num, args: [a1, a2, a3, a4, a5, a6], holds: None };
-    pending.holds = excludes(vcpu, pending);
-    if let Some(calls) = pending.holds {
-        calls.acquire();
-    }
+    pending.holds = excludes(vcpu, pending).filter(|calls| calls.acquire());
     match num {
         // What was done before a wait or a wake is written before what the other side does after
         // it.

@@ -2,34 +2,21 @@
 //!
 //! Guest addresses are host addresses minus a base that QEMU chooses at start and tells no one. A
 //! translated instruction has both addresses, so the first one gives the base away.
-use crate::files::ask;
-use crate::{order, sink};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static BASE: AtomicU64 = AtomicU64::new(0);
 static KNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Called for each translated block; does something for the first, before any guest instruction has
-/// run.
-pub fn learn(guest: u64, host: *mut c_void) {
+/// Called for each translated block. Answers the base for the first, before any guest instruction
+/// has run.
+pub fn learn(guest: u64, host: *mut c_void) -> Option<u64> {
     if KNOWN.load(Ordering::Relaxed) || host.is_null() || KNOWN.swap(true, Ordering::AcqRel) {
-        return;
+        return None;
     }
     let base = (host.addr() as u64).wrapping_sub(guest);
     BASE.store(base, Ordering::Relaxed);
-    if order::detached() {
-        return;
-    }
-    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mut seen = Vec::new();
-    let regions = vellum_trace::build::parse_maps(&text, base, |path, inode| {
-        let image = ask::image(path, inode)?;
-        let file = image.file;
-        seen.push(image);
-        Some(file)
-    });
-    order::lock().message(sink::Message::Regions(regions, seen));
+    Some(base)
 }
 
 fn host(addr: u64) -> *const u8 {

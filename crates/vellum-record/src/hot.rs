@@ -7,7 +7,7 @@ use crate::api::{
 };
 use crate::flow::block::Follower;
 use crate::flow::{Effect, Uses};
-use crate::{guest, order, ring};
+use crate::{files, guest, order, ring};
 use std::collections::HashSet;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
@@ -53,7 +53,8 @@ pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
             return;
         }
         let first = qemu_plugin_tb_get_insn(tb, 0);
-        guest::learn(qemu_plugin_insn_vaddr(first), qemu_plugin_insn_haddr(first));
+        let base = guest::learn(qemu_plugin_insn_vaddr(first), qemu_plugin_insn_haddr(first));
+        base.into_iter().for_each(files::images);
         let mut flow = Follower::new();
         let mut lines = Vec::new();
         let mut line = (first, qemu_plugin_insn_vaddr(first) / 64, 0u8);

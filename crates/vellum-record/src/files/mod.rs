@@ -9,7 +9,7 @@ pub mod ask;
 use crate::guest;
 use crate::order::lock;
 use crate::ring::Pending;
-use crate::sink::{RawCall, Seen};
+use crate::sink::{Message, RawCall, Seen};
 use vellum_trace::build::{FileCall, FilePart, FileState};
 
 const READ: i64 = 0;
@@ -43,6 +43,19 @@ const MS_SYNC: u64 = 4;
 const RWF_APPEND: u64 = 16;
 const WILLNEED: u32 = 3;
 const TO_THE_END: u64 = u64::MAX;
+
+/// Tells what is mapped before the first instruction, and the files that are among it.
+pub fn images(guest_base: u64) {
+    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut seen = Vec::new();
+    let regions = vellum_trace::build::parse_maps(&text, guest_base, |path, inode| {
+        let image = ask::image(path, inode)?;
+        let file = image.file;
+        seen.push(image);
+        Some(file)
+    });
+    lock().message(Message::Regions(regions, seen));
+}
 
 /// A call begins: does it move bytes of a regular file, or change its size? Then nothing of the
 /// kind may run beside it. The file is looked at now, if it has not been before: the trace tells
