@@ -3,7 +3,7 @@
 //! While a [`CpuGuard`] lives, its thread is bound to the CPU. [`CpuGuard::yield_core`] lets
 //! another CPU have the core. [`CpuGuard::park`] does so while something runs that does not poll (a
 //! barrier, a channel). Both may only be called between verbs: a parked CPU holds no lock of the
-//! library.
+//! library. A CPU that waits inside of a verb, for a page or for another CPU, is parked, too.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -12,14 +12,14 @@ use vellum::addr::{Pfn, Va};
 use vellum::entry::Codec;
 use vellum::machine::{Asid, CpuId, Scope, Use};
 
-use super::{BOUND, Host, INACCESSIBLE, PREEMPT_OFF};
+use super::{BOUND, Host, INACCESSIBLE, IS_DEVICE, PREEMPT_OFF};
 use crate::mmu::{Access, PageFault, Translation};
 
 /// Binds its thread to a CPU.
 pub struct CpuGuard<'m, C: Codec, const WATCH: bool> {
     host: &'m Host<C, WATCH>,
     cpu: CpuId,
-    before: (u64, CpuId),
+    before: ((u64, CpuId), bool),
     /// The thread is the CPU: the guard may not move to another thread.
     stays: PhantomData<*mut ()>,
 }
@@ -30,6 +30,19 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// # Panics
     /// If another thread is that CPU, or this thread is a CPU of this machine already.
     pub fn bind(&self, cpu: CpuId) -> CpuGuard<'_, C, WATCH> {
+        self.check_free(cpu);
+        self.permits.acquire();
+        self.bound(cpu, false)
+    }
+
+    /// The same for a thread that answers for a device, at once, whoever has the cores: others wait
+    /// for what it answers. It may neither run programs nor wait for pages.
+    pub(crate) fn bind_device(&self, cpu: CpuId) -> CpuGuard<'_, C, WATCH> {
+        self.check_free(cpu);
+        self.bound(cpu, true)
+    }
+
+    fn check_free(&self, cpu: CpuId) {
         assert!(cpu < self.plan.cpus, "this machine has no CPU {cpu}");
         let before = BOUND.get();
         assert!(before.0 != self.id, "this thread is CPU {} of this machine already", before.1);
@@ -37,11 +50,50 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
             !self.cpus[cpu].taken.swap(true, Ordering::AcqRel),
             "CPU {cpu} is taken by another thread"
         );
-        self.permits.acquire();
-        BOUND.set((self.id, cpu));
+    }
+
+    fn bound(&self, cpu: CpuId, is_device: bool) -> CpuGuard<'_, C, WATCH> {
+        let before = (BOUND.replace((self.id, cpu)), IS_DEVICE.replace(is_device));
         let guard = CpuGuard { host: self, cpu, before, stays: PhantomData };
-        guard.mark_running();
+        self.mark_running();
         guard
+    }
+
+    fn mark_running(&self) {
+        let me = &self.cpus[self.bound_cpu()];
+        let missed = me.state.fetch_and(!INACCESSIBLE, Ordering::AcqRel) & !INACCESSIBLE;
+        if self.local(|l| std::mem::replace(&mut l.missed, missed) != missed) {
+            self.drop_here(Scope::All);
+        }
+    }
+
+    fn mark_parked(&self, cpu: CpuId) {
+        self.cpus[cpu].state.fetch_or(INACCESSIBLE, Ordering::AcqRel);
+        // Who posted before it could see the bit may be waiting for this.
+        self.serve(cpu);
+    }
+
+    /// Parks this thread's CPU while `f` runs, wherever the CPU serves flushes anyway. A device's
+    /// thread has no core to give.
+    pub(crate) fn parked<R>(&self, f: impl FnOnce() -> R) -> R {
+        let gives_core = !IS_DEVICE.get();
+        self.mark_parked(self.bound_cpu());
+        if gives_core {
+            self.permits.release();
+        }
+        let result = f();
+        if gives_core {
+            self.permits.acquire();
+        }
+        self.mark_running();
+        result
+    }
+
+    /// Lets another CPU have the core, if one waits for it.
+    pub(super) fn give_core(&self) {
+        if !IS_DEVICE.get() && self.permits.is_wanted() {
+            self.parked(|| ());
+        }
     }
 }
 
@@ -51,33 +103,10 @@ impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
         self.cpu
     }
 
-    fn mark_running(&self) {
-        let me = &self.host.cpus[self.cpu];
-        let missed = me.state.fetch_and(!INACCESSIBLE, Ordering::AcqRel) & !INACCESSIBLE;
-        let forgot = self.host.local(|l| std::mem::replace(&mut l.missed, missed) != missed);
-        if forgot {
-            self.host.drop_here(Scope::All);
-        }
-    }
-
-    fn mark_parked(&self) {
-        if !std::thread::panicking() {
-            assert!(PREEMPT_OFF.get() == 0, "a CPU may only be parked between verbs");
-        }
-        let me = &self.host.cpus[self.cpu];
-        me.state.fetch_or(INACCESSIBLE, Ordering::AcqRel);
-        // Who posted before it could see the bit may be waiting for this.
-        self.host.serve(self.cpu);
-    }
-
     /// Parks while `f` runs, which need not poll. Other CPUs may have the core.
     pub fn park<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.mark_parked();
-        self.host.permits.release();
-        let result = f();
-        self.host.permits.acquire();
-        self.mark_running();
-        result
+        between_verbs();
+        self.host.parked(f)
     }
 
     /// Lets a waiting CPU have the core, if there is one.
@@ -198,15 +227,25 @@ impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
     }
 }
 
+fn between_verbs() {
+    if !std::thread::panicking() {
+        assert!(PREEMPT_OFF.get() == 0, "a CPU may only be parked between verbs");
+    }
+}
+
 impl<C: Codec, const WATCH: bool> Drop for CpuGuard<'_, C, WATCH> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.host.poison();
             PREEMPT_OFF.set(0);
         }
-        self.mark_parked();
-        BOUND.set(self.before);
+        between_verbs();
+        self.host.mark_parked(self.cpu);
+        BOUND.set(self.before.0);
+        let was_device = IS_DEVICE.replace(self.before.1);
         self.host.cpus[self.cpu].taken.store(false, Ordering::Release);
-        self.host.permits.release();
+        if !was_device {
+            self.host.permits.release();
+        }
     }
 }

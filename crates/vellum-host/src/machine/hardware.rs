@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use vellum::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va};
 use vellum::entry::{Codec, Entry};
 use vellum::machine::{
-    Caches, CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology,
-    Use,
+    Caches, CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, PageAnswer, PageRun, Root,
+    Scope, Stores, Topology, Use,
 };
 
-use super::{Host, INACCESSIBLE, MISSED, PREEMPT_OFF};
+use super::{Host, INACCESSIBLE, IS_DEVICE, MISSED, PREEMPT_OFF};
 use crate::stores::{copies, fence};
 
 /// Pages of the longest run that is cleared like single pages: the neighbourhood of a fault.
@@ -81,7 +81,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// The place where a thread waits is printed when another failed, or when nothing moved for too
     /// long.
     fn give_up_if_poisoned(&self) {
-        if self.is_poisoned() && !std::thread::panicking() {
+        // A device answers all the same: who is at his end may have lent it memory.
+        if self.is_poisoned() && !std::thread::panicking() && !IS_DEVICE.get() {
             panic!("another CPU of this machine panicked, or nothing moved for too long");
         }
     }
@@ -355,7 +356,37 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             return spin_loop();
         }
         self.give_up_if_poisoned();
+        // Another may need the core to end what is waited for here.
+        self.give_core();
         std::thread::yield_now();
+    }
+    fn wait(&self, key: u64, still: &dyn Fn() -> bool) {
+        if WATCH {
+            assert!(PREEMPT_OFF.get() == 0, "a CPU may not sleep here");
+        }
+        for _ in 0..SPINS {
+            if !still() {
+                return;
+            }
+            self.relax();
+        }
+        self.parked(|| self.sleepers.sleep(key, &|| still() && !self.is_poisoned()));
+        self.give_up_if_poisoned();
+    }
+    fn wake(&self, key: u64) {
+        self.sleepers.wake(key);
+    }
+    fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
+        match self.pager.get() {
+            Some(pager) => pager.page_in(run),
+            None => Some(run.failed()),
+        }
+    }
+    fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
+        match self.pager.get() {
+            Some(pager) => pager.page_out(run),
+            None => Some(run.failed()),
+        }
     }
     #[inline]
     fn now(&self) -> u64 {

@@ -3,6 +3,7 @@
 //! - [`cpu_guard`] binds a thread to a CPU, and makes a program's loads and stores.
 //! - [`hardware`] is the `Machine` trait.
 //! - [`ipi`] has the requests between CPUs, [`run_permits`] limits how many threads run.
+//! - [`sleepers`] has the threads that wait for a page, [`pager`] says who reads and writes pages.
 //! - [`watch`] knows the use of each frame, [`geometry`] this computer's caches.
 //!
 //! `WATCH` picks one of two machines at compile time. With it, every frame's use is checked and
@@ -13,7 +14,9 @@ pub mod cpu_guard;
 pub mod geometry;
 pub mod hardware;
 pub mod ipi;
+pub mod pager;
 pub mod run_permits;
+pub mod sleepers;
 pub mod watch;
 
 use std::cell::{Cell, UnsafeCell};
@@ -21,6 +24,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Codec, X86_64};
@@ -33,7 +37,9 @@ use crate::rng::Rng;
 use crate::stores::Choice;
 pub use cpu_guard::CpuGuard;
 use ipi::IpiSlot;
+use pager::Pager;
 use run_permits::RunPermits;
+use sleepers::Sleepers;
 use watch::Watch;
 
 /// CPUs a host machine may have: the flags of one CPU are one word.
@@ -161,6 +167,8 @@ pub struct Host<C: Codec = X86_64, const WATCH: bool = true> {
     cpus: Box<[Cpu]>,
     permits: RunPermits,
     watch: Watch,
+    sleepers: Sleepers,
+    pager: OnceLock<Arc<dyn Pager>>,
     poisoned: AtomicBool,
     codec: PhantomData<C>,
 }
@@ -176,6 +184,8 @@ thread_local! {
     /// The machine and CPU of this thread; machine 0 is none.
     static BOUND: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
+    /// Whether this thread answers for devices: it runs without a permit, as an interrupt does.
+    static IS_DEVICE: Cell<bool> = const { Cell::new(false) };
 }
 
 static MACHINES: AtomicU64 = AtomicU64::new(1);
@@ -220,6 +230,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
             cpus: (0..plan.cpus).map(cpu).collect(),
             permits: RunPermits::new(plan.running.unwrap_or_else(cores)),
             watch: Watch::new(FIRST, if WATCH { frames } else { 0 }),
+            sleepers: Sleepers::default(),
+            pager: OnceLock::new(),
             poisoned: AtomicBool::new(false),
             topology,
             codec: PhantomData,
@@ -234,13 +246,23 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     pub fn watch(&self) -> &Watch {
         &self.watch
     }
+    /// Has a pager serve the objects that have one. The first call counts; without any, no page can
+    /// be read.
+    pub fn set_pager(&self, pager: Arc<dyn Pager>) {
+        let _ = self.pager.set(pager);
+    }
+    /// The threads that wait for a page.
+    pub fn sleepers(&self) -> &Sleepers {
+        &self.sleepers
+    }
     /// The memory itself, to warm it.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
     /// A CPU's thread panicked: every other CPU that waits panics too instead of waiting for ever.
     pub fn poison(&self) {
-        self.poisoned.store(true, Ordering::Relaxed);
+        self.poisoned.store(true, Ordering::SeqCst);
+        self.sleepers.wake_all();
     }
     /// Whether a thread panicked.
     pub fn is_poisoned(&self) -> bool {
