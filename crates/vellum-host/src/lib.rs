@@ -9,7 +9,8 @@
 //! The simulator explores schedules one at a time and proves more of each. This machine runs on the
 //! memory model of real cores, some million operations a second, and finds other bugs.
 //!
-//! [`files`] maps real files. [`stress`] is the concurrent test on it, [`bench`](mod@bench) the native benchmarks.
+//! [`files`] maps real files. [`stress`] is the concurrent test on it, [`bench`](mod@bench) the
+//! native benchmarks.
 
 pub mod bench;
 pub mod files;

@@ -61,8 +61,8 @@ fn answer<C: Codec, const WATCH: bool>(
 fn buffers<C: Codec, const WATCH: bool>(host: &HostVm<C, WATCH>, run: &PageRun) -> Buffers {
     let machine = host.vm.machine();
     let pieces = run.parts().map(|part| (machine.direct(part.frame), part.len));
-    // SAFETY: frames of the machine's memory, all of which this machine shows, and which the run keeps until it is answered. Those that
-    // are read into are the pager's alone.
+    // SAFETY: frames of the machine's memory, all of which this machine shows. The run keeps them
+    // until it is answered. Those that are read into are the pager's alone.
     unsafe { Buffers::new(pieces) }
 }
 

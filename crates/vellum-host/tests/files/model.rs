@@ -3,8 +3,8 @@
 //!
 //! A thread has a word of its own in every page. Below [`FIRM`] pages the object is never cut while
 //! threads run: there a word is what was stored last. Above, it may have become zero since. At the
-//! end of a round the threads meet, the file is synced, and every word of the file is compared; then
-//! the size changes to anything, and what is cut is zero in the model.
+//! end of a round the threads meet, the file is synced, and every word of the file is compared.
+//! Then the size changes to anything, and what is cut is zero in the model.
 
 use std::fs;
 use std::sync::Barrier;
