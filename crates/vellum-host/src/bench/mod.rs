@@ -13,6 +13,7 @@
 //! | [`space`] | whole verbs on mappings of several sizes |
 //! | [`growth`] | the same operations with ten and a hundred times as much of everything |
 //! | [`scaling`] | one thread against two in one space |
+//! | [`objects`] | pages of objects, and files and shared memory of the kernel under us |
 //! | [`trie`] | the page index, ordered maps and a hash table of the registry |
 //! | [`instructions`] | instructions of the hot paths, counted exactly |
 
@@ -24,6 +25,7 @@ pub mod growth;
 pub mod instructions;
 pub mod linux;
 pub mod measure;
+pub mod objects;
 pub mod scaling;
 pub mod sets;
 pub mod space;

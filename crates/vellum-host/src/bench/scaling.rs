@@ -36,14 +36,14 @@ pub const TRIES: usize = 60;
 /// its core on the way, or the threads did not run side by side, because one of them had no core
 /// when the other began.
 #[derive(Clone, Debug)]
-struct Run {
+pub(super) struct Run {
     each: Vec<f64>,
     interrupted: bool,
 }
 
 /// A thread's part of a run.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+pub(super) struct Part {
     each: f64,
     interruptions: u64,
     began: Instant,
@@ -51,7 +51,7 @@ struct Part {
 }
 
 impl Run {
-    fn of(parts: Vec<Part>) -> Run {
+    pub(super) fn of(parts: Vec<Part>) -> Run {
         let interrupted = parts.iter().any(|p| p.interruptions != 0) || !side_by_side(&parts);
         Run { each: parts.into_iter().map(|p| p.each).collect(), interrupted }
     }
@@ -64,7 +64,7 @@ impl Run {
 /// Pairs of runs, one thread's beside two threads'. Those that were interrupted count only as long
 /// as there are no others.
 #[derive(Clone, Debug, Default)]
-struct Pairs {
+pub(super) struct Pairs {
     quiet: usize,
     tried: usize,
     one: Samples,
@@ -73,7 +73,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    fn add(&mut self, [one, two]: [Run; 2]) {
+    pub(super) fn add(&mut self, [one, two]: [Run; 2]) {
         let interrupted = one.interrupted || two.interrupted;
         self.tried += 1;
         if interrupted && self.quiet > 0 {
@@ -87,16 +87,23 @@ impl Pairs {
         self.two.add(two.rate());
         self.ratios.add(two.rate() / one.rate());
     }
-    fn is_enough(&self) -> bool {
+    pub(super) fn is_enough(&self) -> bool {
         self.quiet >= PAIRS || self.tried >= TRIES
     }
     /// The best of two threads over the best of one: a pair whose single thread was disturbed
     /// cannot make it look good.
-    fn best(&self) -> f64 {
+    pub(super) fn best(&self) -> f64 {
         self.two.highest() / self.one.highest()
     }
-    fn median(&self) -> f64 {
+    pub(super) fn median(&self) -> f64 {
         self.ratios.median()
+    }
+    pub(super) fn spread(&self) -> f64 {
+        self.ratios.spread()
+    }
+    /// How many pairs were quiet, of how many tried.
+    pub(super) fn counts(&self) -> String {
+        format!("{} of {}", self.quiet, self.tried)
     }
 }
 
@@ -112,7 +119,7 @@ fn side_by_side(parts: &[Part]) -> bool {
 }
 
 /// [`wall`], with when it was and what the thread lost its core for.
-fn clocked(pages: u64, f: impl FnOnce()) -> Part {
+pub(super) fn clocked(pages: u64, f: impl FnOnce()) -> Part {
     let (before, began) = (interruptions(), Instant::now());
     let each = wall(pages, f);
     Part { each, ended: Instant::now(), interruptions: interruptions() - before, began }
@@ -246,7 +253,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
                     .then(|| (linux::NAME, of(linux)))
                     .into_iter()
                     .collect(),
-                spread: own.ratios.spread(),
+                spread: own.spread(),
             });
         }
     }
@@ -261,8 +268,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
             spread: shared.uncertainty(),
         });
     }
-    let counts =
-        found.iter().map(|(own, _)| format!("{} of {}", own.quiet, own.tried)).collect::<Vec<_>>();
+    let counts = found.iter().map(|(own, _)| own.counts()).collect::<Vec<_>>();
     report.notes = vec![
         memory_note(&hosts[0]),
         format!("pairs in which no thread lost its core, of all tried: {}", counts.join(", ")),

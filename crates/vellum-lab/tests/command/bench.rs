@@ -59,6 +59,7 @@ fn every_section_opens_with_what_it_compares_and_fits_the_page() {
         "fragment",
         "growth",
         "threads",
+        "objects",
         "trie",
         "instructions",
         "--quick",

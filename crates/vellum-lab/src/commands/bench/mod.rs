@@ -16,7 +16,7 @@ use std::time::Instant;
 use vellum_host::bench::measure::Effort;
 use vellum_host::bench::{
     Report, clear, fault, frames, frames::fragment, growth, instructions, measure::conditions,
-    scaling, space, targets, trie,
+    objects, scaling, space, targets, trie,
 };
 
 use self::sections::{SECTIONS, Section, reading};
@@ -136,6 +136,7 @@ fn measure(name: &str, effort: Effort, threads: &[usize]) -> io::Result<Report> 
         "fragment" => fragment::run(effort),
         "growth" => growth::run(effort),
         "threads" => scaling::run(effort),
+        "objects" => objects::run(effort),
         "trie" => trie::run(effort),
         _ => instructions::run(effort, &|row| {
             let mut again = Command::new(std::env::current_exe()?);
