@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::machines;
 use super::output::{print, print_json};
-use crate::cli::RunArgs;
+use crate::cli::{FileState, RunArgs};
 use crate::error::LabError;
 use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
 use crate::interrupt;
@@ -75,7 +75,7 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     );
     out.push_str(&table::full(GROUPS, &table_columns(&results)));
     out.push('\n');
-    for line in notes(&trace, &results) {
+    for line in notes(&trace, &results, args.files) {
         out.push_str(&line);
         out.push('\n');
     }
@@ -97,9 +97,9 @@ pub fn table_columns<'a>(results: &'a [Column<'_>]) -> Vec<table::Column<'a>> {
 }
 
 /// What a reader has to know beside the figures: the native run, and what was left out.
-pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
+pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String> {
     let mut notes = Vec::new();
-    notes.extend(native(trace, results));
+    notes.extend(native(trace, results, files));
     notes.extend(super::record::other_programs(&trace.totals));
     let sum = |name: &str| {
         results.iter().map(|c| c.finished.counters.get(name).unwrap_or(0)).max().unwrap_or(0)
@@ -134,7 +134,7 @@ pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
 }
 
 /// The native run beside the simulated one: the column with the same page policy, if there is one.
-fn native(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
+fn native(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String> {
     let Some(native) = trace.header.native else { return Vec::new() };
     let faults = native.minor_faults as i64;
     let base_pages = |c: &&Column<'_>| {
@@ -148,6 +148,17 @@ fn native(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
         )];
     };
     let simulated = column.finished.counters.get("minor_faults").unwrap_or(0);
+    if files == FileState::Cold {
+        let major = column.finished.counters.get("pgmajfault").unwrap_or(0);
+        return vec![format!(
+            "check: natively {} page faults, {} of them waited for a disk; simulated, with cold \
+             files, {} and {}",
+            number::grouped(faults + native.major_faults as i64),
+            number::grouped(native.major_faults as i64),
+            number::grouped(simulated + major),
+            number::grouped(major)
+        )];
+    }
     let huge = if native.thp_off { "" } else { " (with huge pages)" };
     let mut lines = vec![format!(
         "check: the same program run natively took {} page faults{huge}; simulated {} ({})",

@@ -108,7 +108,7 @@ pub fn run() -> Result<(), LabError> {
         results.iter().for_each(|c| effort.add(&c.finished));
         let mut out = title(i + 1, section, &trace, start.elapsed());
         out.push_str(&table::section(SCREEN, &table_columns(&results)));
-        for note in notes(&trace, &results) {
+        for note in notes(&trace, &results, FileState::Warm) {
             let _ = writeln!(out, "   {note}");
         }
         out.push('\n');
@@ -289,7 +289,7 @@ mod tests {
             switches::columns(&[s.set.to_owned()], &[s.vs.to_owned()]).unwrap();
             machines::find(s.machine).unwrap();
         }
-        for note in notes(&trace, &[]) {
+        for note in notes(&trace, &[], FileState::Warm) {
             text += &format!("   {note}\n");
         }
         assert!(text.lines().all(|l| l.chars().count() <= table::WIDTH), "{text}");

@@ -140,7 +140,8 @@ pub fn collect<F: Format>(
     }
     // A page of MAP_POPULATE is a minor fault in a native run's accounts, though the program never
     // takes it.
-    out.put("minor_faults", stats.get(Counter::Faults) + tally.populated as i64);
+    let minor = stats.get(Counter::Faults) - stats.get(Counter::MajorFaults);
+    out.put("minor_faults", minor + tally.populated as i64);
     out.count("populated_pages", tally.populated);
     out.count("accesses", tally.accesses);
     out.count("accesses_refused", tally.refused);

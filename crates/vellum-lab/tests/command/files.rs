@@ -35,6 +35,7 @@ fn a_warm_file_is_in_memory_and_a_cold_one_is_waited_for() {
     assert_eq!(count(&cold, "pgpgin"), 64 * 4, "each page once");
     // Runs of 4, 8, 16, 32 and what is left.
     assert_eq!([count(&cold, "pgmajfault"), count(&cold, "readahead_pages")], [5, 59]);
+    assert_eq!(count(&cold, "minor_faults"), count(&cold, "pgfault") - 5);
     assert!(count(&cold, "cycles_io") > 5 * 2000, "five latencies of the disk");
     assert!(count(&cold, "cycles_elapsed") > count(&warm, "cycles_elapsed") + 5 * 2000);
 

@@ -45,6 +45,24 @@ pub(crate) enum NextDirty {
     None,
 }
 
+/// The outcome of a run, which who answers has in hand. A machine whose wait unwinds does not take
+/// it from him.
+struct Lent<'o>(&'o AtomicU64);
+
+impl Lent<'_> {
+    fn is_out(&self) -> bool {
+        self.0.load(Ordering::Acquire) == UNDER_WAY
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        while self.is_out() {
+            core::hint::spin_loop();
+        }
+    }
+}
+
 /// A pager has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PagerFailed;
@@ -261,7 +279,8 @@ impl<M: Machine> ObjectIo<'_, M> {
             self.answer(answer);
         }
         // Nobody has the outcome in hand any more when it says how the run ended.
-        self.sleep_while(first, &|| outcome.load(Ordering::Acquire) == UNDER_WAY);
+        let lent = Lent(&outcome);
+        self.sleep_while(first, &|| lent.is_out());
         if outcome.load(Ordering::Relaxed) == FAILED { Err(PagerFailed) } else { Ok(()) }
     }
 
