@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use vellum::addr::{PAGE_SIZE, Pfn};
-use vellum::machine::{PageAnswer, PageRun};
+use vellum::machine::{CpuId, PageAnswer, PageRun};
+
+use super::whims::{Told, Whims};
 
 /// A page.
 pub type Block = [u8; PAGE_SIZE];
@@ -38,8 +40,31 @@ pub struct DiskCall {
 struct State {
     blocks: BTreeMap<(u64, u64), Block>,
     habits: Habits,
-    waiting: Vec<(PageRun, bool)>,
+    whims: Option<Whims>,
+    waiting: Vec<Kept>,
     calls: Vec<DiskCall>,
+}
+
+/// A run that the disk has in hand.
+struct Kept {
+    run: PageRun,
+    writes: bool,
+    /// How it is answered, if that is decided.
+    habits: Option<Habits>,
+}
+
+impl State {
+    /// How a run is answered, where that hangs on no run before.
+    fn decide(&mut self, run: &PageRun, writes: bool, cpu: CpuId) -> Option<Habits> {
+        let last = (0..run.frames().len() as u64).rev().find(|n| {
+            let page = run.offset() / PAGE_SIZE as u64 + n;
+            self.blocks.contains_key(&(run.pager(), page))
+        });
+        // What lies behind the last block that there is is not read.
+        let there = last.map_or(0, |n| (n + 1) * PAGE_SIZE as u64);
+        let whims = self.whims.as_mut()?;
+        Some(if writes { whims.write(run, cpu) } else { whims.read(run, there) })
+    }
 }
 
 /// The disk.
@@ -80,31 +105,66 @@ impl Disk {
     /// The runs that were not answered yet, answered now.
     pub fn waiting(&self, ram: &impl Ram) -> Vec<PageAnswer> {
         let waiting = std::mem::take(&mut self.state().waiting);
-        waiting.into_iter().map(|(run, writes)| self.answer(ram, run, writes)).collect()
+        waiting.into_iter().map(|kept| self.answer(ram, kept)).collect()
     }
 
-    pub(super) fn ask(&self, ram: &impl Ram, run: PageRun, writes: bool) -> Option<PageAnswer> {
+    /// From here on habits are drawn anew for each run, or no more.
+    pub fn set_whims(&self, whims: Option<Whims>) {
+        self.state().whims = whims;
+    }
+    /// What came of it.
+    pub fn told(&self) -> Told {
+        self.state().whims.as_ref().map_or_else(Told::default, |whims| whims.told)
+    }
+    /// One of the runs that were not answered yet, answered now; whether somebody is told by it
+    /// that a page cannot be read.
+    pub fn one_waiting(&self, ram: &impl Ram) -> Option<(PageAnswer, bool)> {
+        let kept = {
+            let mut state = self.state();
+            let State { whims, waiting, .. } = &mut *state;
+            let n = whims.as_mut()?.choose(waiting.len() as u64)?;
+            waiting.swap_remove(n as usize)
+        };
+        let is_alone = !kept.writes && kept.run.frames().len() == 1;
+        let fails = is_alone && kept.habits.is_some_and(|habits| habits.fails_reads);
+        Some((self.answer(ram, kept), fails))
+    }
+    /// Those who waited for a read that fails have been told.
+    pub fn has_told(&self) {
+        self.state().whims.iter_mut().for_each(|whims| whims.told.reads_over += 1);
+    }
+
+    pub(super) fn ask(
+        &self,
+        ram: &impl Ram,
+        run: PageRun,
+        (writes, cpu): (bool, CpuId),
+    ) -> Option<PageAnswer> {
         let call = DiskCall {
             writes,
             pager: run.pager(),
             page: run.offset() / PAGE_SIZE as u64,
             bytes: run.bytes(),
         };
-        let late = {
+        let kept = {
             let mut state = self.state();
-            state.calls.push(call);
-            state.habits.late
+            let habits = state.decide(&run, writes, cpu);
+            let kept = Kept { run, writes, habits };
+            if habits.is_none() {
+                state.calls.push(call);
+            }
+            if habits.unwrap_or(state.habits).late {
+                state.waiting.push(kept);
+                return None;
+            }
+            kept
         };
-        if late {
-            self.state().waiting.push((run, writes));
-            return None;
-        }
-        Some(self.answer(ram, run, writes))
+        Some(self.answer(ram, kept))
     }
 
-    fn answer(&self, ram: &impl Ram, run: PageRun, writes: bool) -> PageAnswer {
+    fn answer(&self, ram: &impl Ram, Kept { run, writes, habits }: Kept) -> PageAnswer {
         let mut state = self.state();
-        let habits = state.habits;
+        let habits = habits.unwrap_or(state.habits);
         if writes && habits.fails_writes || !writes && habits.fails_reads {
             return run.failed();
         }
@@ -113,7 +173,8 @@ impl Disk {
         for (n, part) in (first..).zip(run.parts()) {
             if writes {
                 let block = state.blocks.entry((pager, n)).or_insert([0; PAGE_SIZE]);
-                ram.take(part.frame, &mut block[..part.len]);
+                let left = most.saturating_sub(part.offset - run.offset());
+                ram.take(part.frame, &mut block[..left.min(part.len as u64) as usize]);
             } else {
                 // Bytes past the end, too, as a disk has blocks.
                 let block = state.blocks.get(&(pager, n)).copied().unwrap_or([0; PAGE_SIZE]);

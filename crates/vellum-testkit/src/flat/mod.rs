@@ -9,10 +9,12 @@
 mod disk;
 mod memory;
 mod schedule;
+mod whims;
 
 pub use disk::{Block, Disk, DiskCall, Habits, Ram};
 pub use memory::Meta;
 pub use schedule::*;
+pub use whims::{Told, Whims};
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -319,11 +321,11 @@ unsafe impl<C: Codec> Machine for Flat<C> {
     }
     fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
         assert_eq!(PREEMPT_OFF.get(), 0, "a pager is asked with a lock held");
-        self.disk.ask(self, run, false)
+        self.disk.ask(self, run, (false, CPU.get()))
     }
     fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
         assert_eq!(PREEMPT_OFF.get(), 0, "a pager is asked with a lock held");
-        self.disk.ask(self, run, true)
+        self.disk.ask(self, run, (true, CPU.get()))
     }
     fn switches(&self) -> u64 {
         task_switches()

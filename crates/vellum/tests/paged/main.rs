@@ -10,6 +10,7 @@ mod outcomes;
 mod reads;
 mod threads;
 mod verbs;
+mod whims;
 mod writes;
 
 use vellum_testkit::prelude::*;
