@@ -76,6 +76,9 @@ enum Part {
         /// Which of these parts.
         #[arg(long, default_value_t = 0)]
         part: u64,
+        /// Of those the ones whose state has this in its name.
+        #[arg(long, conflicts_with = "scenario")]
+        state: Option<String>,
         /// This scenario alone, as a failure names it; several, if it is said several times.
         #[arg(long)]
         scenario: Vec<Scenario>,
@@ -153,6 +156,7 @@ fn main() -> ExitCode {
             stops,
             of,
             part,
+            state,
             scenario,
             schedule,
             failures,
@@ -173,7 +177,9 @@ fn main() -> ExitCode {
                 ([one], Some(schedule)) => one_schedule(one, &schedule),
                 (_, Some(_)) => Err("a schedule is one scenario's".to_string()),
                 ([], None) => {
-                    scenarios(&of.map_or_else(matrix::usual, |of| matrix::slice(part, of)), care)
+                    let mut list = of.map_or_else(matrix::usual, |of| matrix::slice(part, of));
+                    list.retain(|one| state.as_ref().is_none_or(|state| one.is_of_state(state)));
+                    scenarios(&list, care)
                 }
                 (some, None) => scenarios(some, care),
             }
@@ -304,7 +310,7 @@ fn one_schedule(scenario: &Scenario, schedule: &Schedule) -> Result<(), String> 
     let setting = scenario.setting();
     tale::begin();
     let done = quietly(|| matrix::replay(&setting, schedule));
-    println!("{}", tale::end(setting.lines.len()));
+    println!("{}", tale::end(setting.cpus()));
     done
 }
 

@@ -3,11 +3,12 @@
 
 use vellum::space::Rights;
 use vellum_proof::matrix::acts::{Action, PageChoice, PageRange, Step};
+use vellum_proof::matrix::failure::Failure;
 use vellum_proof::matrix::scenario::{Scenario, all, usual};
 use vellum_proof::matrix::spec::{Cell, Event, Model, Outcome, Refusal, Spec};
 use vellum_proof::matrix::states::{EXTENTS, Places};
 
-use Outcome::{Done, Refused, Value};
+use Outcome::{Done, Refused, Saved, Value};
 
 /// An event of a CPU in the parent, from one instant to another.
 fn event(
@@ -26,7 +27,7 @@ fn is_explained(events: &[Event], after: &[Event], scarce: bool) -> bool {
     pages[..3].fill(Some(Cell::zero(Rights::READ_WRITE)));
     let mut start = Model::default();
     start.sides[0] = Some(pages);
-    Spec { places: &places, scarce, events, after }.is_explained(&start)
+    Spec { places: &places, scarce, events, failures: &[], after }.is_explained(&start)
 }
 
 const PAGE: PageChoice = PageChoice::Page;
@@ -137,6 +138,52 @@ fn only_where_memory_is_short_may_a_verb_say_so_and_then_nothing_happened() {
     let look = |seen| event(0, (9, 10), Action::Load(PAGE, 0), 0, Value(seen));
     assert!(is_explained(&[store], &[look(0)], true) && !is_explained(&[store], &[look(0)], false));
     assert!(!is_explained(&[store], &[look(7)], true), "refused, and done all the same");
+}
+
+/// The pages are the first ones of an object.
+fn is_explained_of_object(events: &[Event], failures: &[Failure]) -> bool {
+    let places = Places::new(false);
+    let mut pages = [None; EXTENTS];
+    (0..3).for_each(|n| pages[n] = Some(Cell::of_object(Rights::READ_WRITE, n, false)));
+    let mut start = Model::default();
+    start.sides[0] = Some(pages);
+    let spec = Spec { places: &places, scarce: false, events, failures, after: &[] };
+    spec.is_explained(&start)
+}
+
+#[test]
+fn a_failure_of_the_pager_is_told_to_who_was_about_that_page_meanwhile() {
+    let io = Refused(Refusal::Io);
+    let load = |at| event(0, at, Action::Load(PAGE, 0), 0, io);
+    let failure = Failure { page: 0, writes: false, from: 3, to: 5 };
+    assert!(is_explained_of_object(&[load((1, 4))], &[failure]));
+    assert!(!is_explained_of_object(&[load((1, 2))], &[failure]), "told before it failed");
+    assert!(!is_explained_of_object(&[load((6, 7))], &[failure]), "told of an old failure");
+    let other = Failure { page: 1, ..failure };
+    assert!(!is_explained_of_object(&[load((1, 4))], &[other]), "another page's");
+    let sync = event(0, (1, 4), Action::Sync, 0, io);
+    assert!(!is_explained_of_object(&[sync], &[failure]), "a sync writes");
+    assert!(is_explained_of_object(&[sync], &[Failure { writes: true, ..failure }]));
+    let store = event(0, (1, 4), Action::Store(PAGE, 0), 7, io);
+    let after = |seen| event(0, (8, 9), Action::Load(PAGE, 0), 0, Value(seen));
+    assert!(is_explained_of_object(&[store, after(0)], &[failure]));
+    assert!(!is_explained_of_object(&[store, after(7)], &[failure]), "refused, and done");
+}
+
+#[test]
+fn a_sync_has_written_each_word_as_it_was_at_some_moment_of_the_call() {
+    let store = |at, value| event(1, at, Action::Store(PAGE, 0), value, Done);
+    let sync = |seen| {
+        let mut pages = [[0; 2]; 4];
+        pages[0][0] = seen;
+        event(0, (3, 6), Action::Sync, 0, Saved(pages))
+    };
+    let explained =
+        |seen, stores: &[Event]| is_explained_of_object(&[&[sync(seen)], stores].concat(), &[]);
+    assert!(explained(7, &[store((1, 2), 7)]) && !explained(0, &[store((1, 2), 7)]));
+    assert!(explained(7, &[store((4, 5), 7)]) && explained(0, &[store((4, 5), 7)]));
+    assert!(!explained(7, &[store((7, 8), 7)]), "what was stored afterwards");
+    assert!(!explained(7, &[store((0, 1), 7), store((1, 2), 8)]), "what was there before");
 }
 
 #[test]

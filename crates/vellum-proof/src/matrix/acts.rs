@@ -185,6 +185,10 @@ impl Line {
     pub fn wants_pager(&self) -> bool {
         self.steps.iter().any(|s| s.act.wants_pager())
     }
+    /// Whether it changes an object's size.
+    pub fn resizes(&self) -> bool {
+        self.steps.iter().any(|s| matches!(s.act, Action::Resize(_)))
+    }
     /// Whether it is about the child that was there before.
     pub fn wants_child(&self) -> bool {
         self.steps.iter().any(|s| s.side == 1 || s.act == Action::Exit)

@@ -46,7 +46,7 @@ pub fn explain(scenario: &Scenario, found: &Found, depth: Depth) -> String {
     let (setting, short) = shorten(&scenario.setting(), found.clone(), depth);
     tale::begin();
     let again = replay(&setting, &short.schedule);
-    let line = tale::end(setting.lines.len());
+    let line = tale::end(setting.cpus());
     std::panic::set_hook(hook);
     let mut text = String::new();
     let _ = writeln!(text, "{scenario}: {}", found.what);

@@ -8,6 +8,7 @@
 
 pub mod acts;
 pub mod fail;
+pub mod failure;
 pub mod object;
 pub mod scenario;
 pub mod spec;
@@ -58,7 +59,7 @@ fn on<C: Codec, R>(
     run: impl FnOnce(&Plan<'_, Stage<C>>) -> R,
 ) -> R {
     let make = || Stage::<C>::new(setting);
-    let scripts: Vec<Script<Stage<C>>> = setting
+    let mut scripts: Vec<Script<Stage<C>>> = setting
         .lines
         .iter()
         .cloned()
@@ -67,6 +68,9 @@ fn on<C: Codec, R>(
             std::rc::Rc::new(move |stage| stage.play(cpu, &line))
         })
         .collect();
+    if setting.state.late.is_some() {
+        scripts.push(std::rc::Rc::new(Stage::answer_late));
+    }
     stage::forget_histories();
     run(&Plan { make: &make, scripts: &scripts, most: depth.most, limit: depth.limit })
 }

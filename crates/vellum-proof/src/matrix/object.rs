@@ -6,7 +6,7 @@
 //! What programs store past the end is in no pager: a page that is read anew has zeros there.
 
 use super::acts::Action;
-use super::spec::{Effect, Outcome, Refusal, WORDS};
+use super::spec::{Effect, ObjectWord, Outcome, Refusal, WORDS};
 use super::states::{OBJECT_BYTES, OBJECT_PAGES};
 use crate::small::SAMPLES;
 
@@ -104,7 +104,18 @@ impl ObjectModel {
                 (done == outcome).then(Vec::new)
             }
             Action::Punch(pages) => Some((0..pages).map(|page| Effect::Clear(page, 0)).collect()),
-            Action::Sync | Action::Evict => (outcome == Outcome::Done).then(Vec::new),
+            Action::Sync => match outcome {
+                Outcome::Done => Some(Vec::new()),
+                Outcome::Saved(pages) => {
+                    let saw = |page: usize, word: usize| {
+                        Effect::Saw(ObjectWord { page, word }, pages[page][word])
+                    };
+                    let words = |page: usize| (0..WORDS).map(move |word| saw(page, word));
+                    Some((0..OBJECT_PAGES).flat_map(words).collect())
+                }
+                _ => None,
+            },
+            Action::Evict => (outcome == Outcome::Done).then(Vec::new),
             Action::Resize(bytes) if self.is_sealed && bytes != self.bytes => {
                 (outcome == Outcome::Refused(Refusal::Sealed)).then(Vec::new)
             }

@@ -8,15 +8,18 @@
 //! `remap` moves a page in one instant. Of an object that becomes shorter, `object.rs` has more.
 //!
 //! The model is extents with rights and two words. Outcomes are sets: where memory is short, a verb
-//! may return an error, and has then done nothing.
+//! may return an error, and has then done nothing. Where a pager fails, whoever was about that page
+//! meanwhile may say so ([`Failure`]), and nobody else. What a `sync` has written each word was at
+//! some moment of the call.
 
 use std::collections::HashSet;
 
 use vellum::space::Rights;
 
 use super::acts::{Action, Step};
+use super::failure::Failure;
 use super::object::{ObjectModel, ObjectPage};
-use super::states::{EXTENTS, Places};
+use super::states::{EXTENTS, OBJECT_PAGES, Places};
 
 /// Words of a page that are looked at.
 pub const WORDS: usize = 2;
@@ -37,6 +40,8 @@ pub enum Refusal {
     Beyond,
     /// The object's size is sealed.
     Sealed,
+    /// A pager failed.
+    Io,
     /// Something is mapped there.
     Occupied,
     /// Another reason, which the matrix never gives.
@@ -50,6 +55,8 @@ pub enum Outcome {
     Done,
     /// It read this.
     Value(u32),
+    /// It said that the pager has all, which had this of the object's pages.
+    Saved([[u32; WORDS]; OBJECT_PAGES]),
     /// It told of these rights, or that nothing is mapped.
     Told(Option<Rights>),
     /// It was refused.
@@ -159,6 +166,15 @@ pub(super) enum Effect {
     /// A page of the object goes, or its words from one on are zero.
     Cut(usize),
     Clear(usize, usize),
+    /// A word of the object is this at some moment, which the pager had in the end.
+    Saw(ObjectWord, u32),
+}
+
+/// A word of the object: its page, and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ObjectWord {
+    pub page: usize,
+    pub word: usize,
 }
 
 impl Effect {
@@ -171,7 +187,7 @@ impl Effect {
         let object = &model.object;
         let Some(pages) = &mut model.sides[side] else { return };
         match self {
-            Effect::Cut(_) | Effect::Clear(..) => {}
+            Effect::Cut(_) | Effect::Clear(..) | Effect::Saw(..) => {}
             Effect::Copy(n) => pages[n] = pages[n].map(|cell| cell.copied(object)),
             Effect::Put(n, cell) => pages[n] = cell,
             Effect::Rights(n, rights) => pages[n] = pages[n].map(|cell| cell.with(rights)),
@@ -196,6 +212,8 @@ pub struct Spec<'s> {
     pub scarce: bool,
     /// The history.
     pub events: &'s [Event],
+    /// The pager's failures.
+    pub failures: &'s [Failure],
     /// What was seen afterwards, one after the other.
     pub after: &'s [Event],
 }
@@ -208,6 +226,20 @@ enum Phase {
     Over,
 }
 
+impl Phase {
+    /// What was to be seen at some moment, and is there now, is done with: it never helps to wait.
+    fn look(&mut self, model: &Model) {
+        let Phase::Begun(effects) = self else { return };
+        effects.retain(|effect| match *effect {
+            Effect::Saw(at, value) => model.object.words(at.page)[at.word] != value,
+            _ => true,
+        });
+        if effects.is_empty() {
+            *self = Phase::Over;
+        }
+    }
+}
+
 impl Spec<'_> {
     /// Whether the history can be explained from where it began.
     pub fn is_explained(&self, start: &Model) -> bool {
@@ -218,9 +250,10 @@ impl Spec<'_> {
     fn explain(
         &self,
         model: Model,
-        phases: Vec<Phase>,
+        mut phases: Vec<Phase>,
         seen: &mut HashSet<(Model, Vec<Phase>)>,
     ) -> bool {
+        phases.iter_mut().for_each(|phase| phase.look(&model));
         if phases.iter().all(|p| *p == Phase::Over) {
             return self.holds_after(model);
         }
@@ -237,6 +270,9 @@ impl Spec<'_> {
             }
             match &phases[n] {
                 Phase::Begun(effects) => (0..effects.len()).any(|i| {
+                    if matches!(effects[i], Effect::Saw(..)) {
+                        return false;
+                    }
                     let (mut model, mut phases, mut left) =
                         (model.clone(), phases.clone(), effects.clone());
                     left.remove(i).apply(&mut model, event.step.side);
@@ -251,6 +287,7 @@ impl Spec<'_> {
                     let under_way = |m: usize| {
                         matches!(phases[m], Phase::Begun(_))
                             && self.events[m].step.side == event.step.side
+                            && changes_mappings(self.events[m].step.act)
                     };
                     let taking = |m: usize| {
                         matches!(phases[m], Phase::Begun(_))
@@ -310,15 +347,21 @@ impl Spec<'_> {
             if event.step.act == Action::Evict {
                 model.object.forget_rest();
             }
-            self.step(&mut model, event, false).is_some_and(|effects| effects.is_empty())
+            let phase = self.step(&mut model, event, false).map(Phase::Begun);
+            phase.is_some_and(|mut phase| {
+                phase.look(&model);
+                phase == Phase::Over
+            })
         })
     }
 
     /// Lets an event begin in a model, if it can end there as it did; says what is left to do.
     fn step(&self, model: &mut Model, event: &Event, scarce: bool) -> Option<Vec<Effect>> {
         let Event { step: Step { act, side }, outcome, value, cpu, .. } = *event;
-        if outcome == Outcome::Refused(Refusal::NoMemory) {
-            return scarce.then(Vec::new);
+        match outcome {
+            Outcome::Refused(Refusal::NoMemory) => return scarce.then(Vec::new),
+            Outcome::Refused(Refusal::Io) => return self.fails(model, event),
+            _ => {}
         }
         if act.wants_object() && !matches!(act, Action::MapObject(..) | Action::MapPrivate(..)) {
             return model.object.step(act, value, outcome);
@@ -415,7 +458,7 @@ impl Spec<'_> {
         }
     }
 
-    fn within(&self, span: super::acts::PageRange) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn within(&self, span: super::acts::PageRange) -> impl Iterator<Item = usize> + '_ {
         self.places.within(self.places.span(span))
     }
 

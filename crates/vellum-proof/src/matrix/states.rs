@@ -6,6 +6,8 @@ use vellum::machine::MmuRules;
 use vellum::space::Rights;
 
 use super::acts::{PageChoice, PageRange};
+use crate::small::SAMPLES;
+use crate::small::disk::Trouble;
 
 /// What was done to the pages before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,6 +49,17 @@ pub struct StartState {
     pub private: bool,
     /// A pager has the object's contents.
     pub paged: bool,
+    /// It answers late.
+    pub late: Option<Late>,
+}
+
+/// A pager that answers late, by a CPU of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late {
+    /// Pages are read ahead.
+    pub ahead: bool,
+    /// What goes wrong.
+    pub trouble: Trouble,
 }
 
 impl StartState {
@@ -62,7 +75,8 @@ impl StartState {
     pub fn config(&self) -> Config {
         let thp = if self.huge && !self.small { Thp::Always } else { Thp::Never };
         // With pages ahead all of the small object comes at once.
-        let file_readahead = if self.kind == PageState::Read { 32 } else { 1 };
+        let ahead = self.late.map_or(self.kind == PageState::Read, |late| late.ahead);
+        let file_readahead = if ahead { 32 } else { 1 };
         Config { thp, zero_huge: self.zeros, file_readahead, ..Config::default() }
     }
 }
@@ -79,6 +93,7 @@ const fn state(name: &'static str, kind: PageState, huge: bool, zeros: ZeroHuge)
         object: false,
         private: false,
         paged: false,
+        late: None,
     }
 }
 const fn island(name: &'static str, kind: PageState) -> StartState {
@@ -108,6 +123,13 @@ const fn view(name: &'static str, kind: PageState, frames_left: Option<u8>) -> S
 const fn paged(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
     StartState { paged: true, ..object(name, kind, frames_left) }
 }
+
+const fn late(name: &'static str, kind: PageState, ahead: bool, trouble: Trouble) -> StartState {
+    StartState { late: Some(Late { ahead, trouble }), ..paged(name, kind, None) }
+}
+
+/// A file that ends in the middle of its second page.
+const SHORT: Trouble = Trouble::Short(PAGE + SAMPLES[1] as u64);
 
 /// Every state.
 pub const STATES: &[StartState] = &[
@@ -153,6 +175,15 @@ pub const STATES: &[StartState] = &[
     paged("paged", PageState::Private, None),
     paged("paged-shared", PageState::Shared, None),
     paged("one-paged", PageState::Read, Some(1)),
+    late("late", PageState::Reserved, false, Trouble::None),
+    late("late-once", PageState::Reserved, false, Trouble::ReadOnce),
+    late("late-ahead", PageState::Reserved, true, Trouble::ReadOnce),
+    late("late-bad", PageState::Reserved, true, Trouble::BadPage(1)),
+    late("late-short", PageState::Reserved, true, SHORT),
+    late("late-clean", PageState::Read, false, Trouble::ReadOnce),
+    late("late-dirty", PageState::Private, false, Trouble::WriteHalf),
+    late("late-shared", PageState::Shared, false, Trouble::WriteOnce),
+    StartState { private: true, ..late("late-view", PageState::Reserved, false, Trouble::None) },
 ];
 
 /// An MMU.

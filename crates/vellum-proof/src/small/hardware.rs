@@ -235,11 +235,11 @@ unsafe impl<C: Codec> Machine for Small<C> {
     }
     fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
         assert_eq!(self.preempt_off.get(), 0, "a pager is asked with a lock held");
-        Some(self.read_disk(run))
+        self.ask_disk(run, false)
     }
     fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
         assert_eq!(self.preempt_off.get(), 0, "a pager is asked with a lock held");
-        Some(self.write_disk(run))
+        self.ask_disk(run, true)
     }
     fn now(&self) -> u64 {
         self.clock.set(self.clock.get() + 1);

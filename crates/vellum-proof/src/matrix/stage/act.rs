@@ -9,7 +9,7 @@ use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Se
 use vellum::unstable::AllocRequest;
 
 use super::{PAGER, Stage};
-use crate::explore::{Stop, pause};
+use crate::explore::{Stop, Touch, pause, touch};
 use crate::matrix::acts::{Action, PageChoice, PageRange, Step};
 use crate::matrix::spec::{Outcome, Refusal};
 use crate::small::SAMPLES;
@@ -26,42 +26,44 @@ impl<C: Codec> Stage<C> {
                 match objects.read(object, at(page, word), &mut bytes) {
                     (4, _) => Outcome::Value(u32::from_le_bytes(bytes)),
                     (_, Ok(())) => Outcome::Refused(Refusal::Beyond),
-                    (_, Err(ObjectError::NoMemory)) => Outcome::Refused(Refusal::NoMemory),
-                    (_, Err(_)) => Outcome::Refused(Refusal::Other),
+                    (_, Err(error)) => Outcome::Refused(of_object(error)),
                 }
             }
             Action::WriteObject(page, word) => {
                 match objects.write(object, at(page, word), &value.to_le_bytes()).1 {
                     Ok(()) => Outcome::Done,
-                    Err(ObjectError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
-                    Err(_) => Outcome::Refused(Refusal::Beyond),
+                    Err(error) => Outcome::Refused(of_object(error)),
                 }
             }
-            Action::Resize(bytes) => match objects.resize(object, bytes) {
-                Ok(()) => {
-                    // Who makes a file shorter does so here, too.
+            Action::Resize(bytes) => {
+                // Who makes a file shorter does so here, too, before others make it longer.
+                self.begin_resize();
+                let done = objects.resize(object, bytes);
+                if done.is_ok() {
                     self.vm.machine().disk.borrow_mut().truncate(PAGER, bytes);
-                    Outcome::Done
                 }
-                Err(ObjectError::Sealed) => Outcome::Refused(Refusal::Sealed),
-                Err(error) => panic!("a size that may be gave {error:?}"),
-            },
+                self.resizes.set(false);
+                match done {
+                    Ok(()) => Outcome::Done,
+                    Err(ObjectError::Sealed) => Outcome::Refused(Refusal::Sealed),
+                    Err(error) => panic!("a size that may be gave {error:?}"),
+                }
+            }
             Action::Seal => {
                 objects.seal(object, Seals { shrink: true, grow: true });
                 Outcome::Done
             }
-            Action::Sync => {
-                objects.sync(object, 0, u64::MAX).expect("a pager that works");
-                Outcome::Done
-            }
+            Action::Sync => match objects.sync(object, 0, u64::MAX) {
+                Ok(()) => self.saved(),
+                Err(error) => Outcome::Refused(of_object(error)),
+            },
             Action::Evict => {
                 objects.evict(object, 0, u64::MAX);
                 Outcome::Done
             }
             Action::Punch(pages) => match objects.punch(object, 0, pages as u64 * 4096) {
                 Ok(()) => Outcome::Done,
-                Err(ObjectError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
-                Err(_) => Outcome::Refused(Refusal::Other),
+                Err(error) => Outcome::Refused(of_object(error)),
             },
             Action::NextData(page) | Action::NextHole(page) => {
                 let from = page as u64 * 4096;
@@ -73,6 +75,23 @@ impl<C: Codec> Stage<C> {
             }
             other => panic!("{other:?} is no call on an object"),
         }
+    }
+
+    /// Waits until nobody changes the size of a file.
+    fn begin_resize(&self) {
+        while self.state.paged && self.resizes.get() {
+            pause(Stop::Wait);
+        }
+        self.resizes.set(true);
+    }
+
+    /// What the pager has when a sync says that it has all.
+    fn saved(&self) -> Outcome {
+        if !self.keeps_size {
+            return Outcome::Done;
+        }
+        touch(Touch::word(self.vm.machine().disk.as_ptr() as usize, false));
+        Outcome::Saved(std::array::from_fn(|page| self.on_disk(page)))
     }
 
     /// The address of a word.
@@ -243,7 +262,17 @@ fn of_fault(error: FaultError) -> Refusal {
         FaultError::Rights => Refusal::Rights,
         FaultError::NoMemory => Refusal::NoMemory,
         FaultError::Beyond => Refusal::Beyond,
-        FaultError::Stopped | FaultError::Io => Refusal::Other,
+        FaultError::Io => Refusal::Io,
+        FaultError::Stopped => Refusal::Other,
+    }
+}
+
+fn of_object(error: ObjectError) -> Refusal {
+    match error {
+        ObjectError::NoMemory => Refusal::NoMemory,
+        ObjectError::Beyond => Refusal::Beyond,
+        ObjectError::Io => Refusal::Io,
+        _ => Refusal::Other,
     }
 }
 
@@ -258,6 +287,7 @@ fn refused(error: SpaceError) -> Outcome {
         SpaceError::NoMemory => Refusal::NoMemory,
         SpaceError::Occupied => Refusal::Occupied,
         SpaceError::Beyond => Refusal::Beyond,
+        SpaceError::Io => Refusal::Io,
         _ => Refusal::Other,
     })
 }

@@ -96,7 +96,9 @@ impl<C: Codec> Stage<C> {
             return;
         }
         let scarce = self.state.is_scarce();
-        let spec = Spec { places: &self.places, scarce, events: &events, after };
+        let failures = self.failures.borrow();
+        let spec =
+            Spec { places: &self.places, scarce, events: &events, failures: &failures, after };
         if !spec.is_explained(&self.start) {
             let list =
                 |events: &[Event]| events.iter().map(|e| format!("\n  {e}")).collect::<String>();

@@ -4,10 +4,12 @@
 //! | file | what |
 //! |---|---|
 //! | `act` | what a step does |
+//! | `pager` | the pager that answers late, and who failed by it |
 //! | `look` | what is looked at in the end, and whether it is explained |
 
 mod act;
 mod look;
+mod pager;
 
 pub use look::forget_histories;
 
@@ -28,6 +30,7 @@ use crate::small::pool::Lent;
 use crate::small::{Plan, SAMPLES, Small};
 
 use super::acts::{Action, Line, PageChoice, PageRange, Step};
+use super::failure::Failure;
 use super::spec::{Cell as Page, Event, Model, Outcome, SIDES, WORDS};
 use super::states::{
     EXTENTS, Mmu, OBJECT_BYTES, OBJECT_PAGES, PageState, Places, StartState, ThirdCpu,
@@ -46,6 +49,13 @@ pub struct Setting {
     pub lines: Vec<Line>,
 }
 
+impl Setting {
+    /// CPUs: one for each line, and one for a pager that answers late.
+    pub fn cpus(&self) -> usize {
+        self.lines.len() + usize::from(self.state.late.is_some())
+    }
+}
+
 /// The world.
 pub struct Stage<C: Codec> {
     vm: Vm<Small<C>>,
@@ -57,8 +67,15 @@ pub struct Stage<C: Codec> {
     object: RefCell<Option<Object>>,
     held: RefCell<Vec<(Pfn, Order)>>,
     events: RefCell<Vec<Event>>,
+    failures: RefCell<Vec<Failure>>,
     clock: Cell<usize>,
+    /// CPUs that have a line, and how many of them are at its end.
     cpus: usize,
+    over: Cell<usize>,
+    /// Somebody changes the object's size, and what its pager has.
+    resizes: Cell<bool>,
+    /// Nobody does ever.
+    keeps_size: bool,
 }
 
 /// The library's memory for its metadata, cleaned when it is dropped.
@@ -89,8 +106,14 @@ impl<C: Codec> Stage<C> {
         let frames = if state.huge { 4096 } else { 1024 };
         let tlb = Shape { base: 16, huge: 4, giant: 1, nodes: 2 };
         footprint::forget_memory();
-        let machine = Small::<C>::new(Plan { cpus, nodes: 1, frames, rules: mmu.rules(), tlb })
-            .expect("memory");
+        let machine = Small::<C>::new(Plan {
+            cpus: setting.cpus(),
+            nodes: 1,
+            frames,
+            rules: mmu.rules(),
+            tlb,
+        });
+        let machine = machine.expect("memory");
         let (ground, bytes) = machine.ground();
         footprint::lend(ground, bytes);
         let size = Vm::<Small<C>>::layout(machine.topology()).size();
@@ -109,8 +132,12 @@ impl<C: Codec> Stage<C> {
             object: RefCell::default(),
             held: RefCell::default(),
             events: RefCell::default(),
+            failures: RefCell::default(),
             clock: Cell::new(0),
             cpus,
+            over: Cell::new(0),
+            resizes: Cell::new(false),
+            keeps_size: !lines.iter().any(Line::resizes),
         };
         stage.build();
         for cpu in (0..cpus).rev() {
@@ -140,7 +167,9 @@ impl<C: Codec> Stage<C> {
             let object = object.expect("memory");
             self.object.replace(Some(object));
         }
-        if self.state.private {
+        if self.state.late.is_some() {
+            self.fill_disk();
+        } else if self.state.private {
             // A copy of a page is not to look like zeros.
             for (page, word) in (0..OBJECT_PAGES).flat_map(|n| (0..WORDS).map(move |w| (n, w))) {
                 let value = word_of(0x80 + page, word);
@@ -217,6 +246,10 @@ impl<C: Codec> Stage<C> {
         if let Some(left) = self.state.frames_left {
             self.exhaust(left);
         }
+        if let Some(late) = self.state.late {
+            let mut disk = self.vm.machine().disk.borrow_mut();
+            (disk.is_late, disk.trouble) = (true, late.trouble);
+        }
     }
 
     /// Maps the object from a page of it on, privately or not.
@@ -285,6 +318,7 @@ impl<C: Codec> Stage<C> {
             let value = 0x2000_0000 | (cpu as u32) << 8 | n as u32;
             self.note(cpu, step, value, |event| self.events.borrow_mut().push(event));
         }
+        self.over.set(self.over.get() + 1);
     }
 
     fn note(&self, cpu: usize, step: Step, value: u32, keep: impl FnOnce(Event)) {
@@ -333,6 +367,7 @@ impl<C: Codec> World for Stage<C> {
         }
         tale::tell(0, || "all is over".to_string());
         tale::stop();
+        self.mend_pager();
         let after = self.look();
         self.explain(&after);
         self.look_for_zeros();
