@@ -4,7 +4,6 @@ mod ahead;
 mod around;
 mod cuts;
 mod late;
-mod marks;
 mod oom;
 mod outcomes;
 mod reads;
