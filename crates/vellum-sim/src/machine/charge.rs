@@ -166,7 +166,8 @@ impl<F: Format> SimState<F> {
     }
 
     /// The kernel reads or writes bytes of a frame for a program: its lines go through the caches,
-    /// on the account of the verb.
+    /// on the account of the verb. They are independent of each other, so their misses overlap as
+    /// far as the core has fill buffers; the first is waited for.
     pub(crate) fn kernel_bytes(
         &mut self,
         c: usize,
@@ -180,14 +181,16 @@ impl<F: Format> SimState<F> {
         }
         let lines =
             pfn * LINES + offset as u64 / 64..=pfn * LINES + (offset + length - 1) as u64 / 64;
-        let mut time = Ticks::ZERO;
+        let (mut time, mut buffers) = (Ticks::ZERO, 1);
         for line in lines {
             let served = self.caches.access(c, Agent::Kernel, line, kind);
+            let mut latency = self.caches.latency(served.level);
             if served.level == Level::Memory {
                 let cpu = &self.cpus[c];
-                time += self.memory.read(cpu.core.now(), cpu.node, line);
+                latency += self.memory.read(cpu.core.now(), cpu.node, line);
             }
-            time += self.caches.latency(served.level).max(self.costs.copy_line);
+            time += Ticks(latency.0 / buffers).max(self.costs.copy_line);
+            buffers = u64::from(self.cpus[c].core.fill_buffers());
             if served.write_backs > 0 {
                 self.write_back(c);
             }

@@ -149,6 +149,11 @@ impl Core {
         self.now
     }
 
+    /// Misses of the first level that it has in flight at most.
+    pub fn fill_buffers(&self) -> u32 {
+        self.overlap.fill_buffers
+    }
+
     /// Instructions retired.
     #[inline]
     pub fn instructions(&self) -> u64 {
