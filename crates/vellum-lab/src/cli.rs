@@ -51,6 +51,7 @@ Benchmarks:
   fragment      what is left of large pages after a long life
   growth        the same acts with 10 and 100 times as much memory and mappings
   threads       what a second thread in one space is worth
+  objects       pages of objects, beside files and memfd of the kernel under us
   trie          what is at each page index, beside ordered maps and a hash table
   instructions  instructions of the hot paths, counted exactly (with valgrind)
   all           all of them, in two minutes; this is the default
@@ -211,7 +212,8 @@ pub struct RunArgs {
 /// `vellum bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// What to measure: frames, fault, clear, space, fragment, growth, threads, instructions or all
+    /// What to measure: frames, fault, clear, space, fragment, growth, threads, objects, trie,
+    /// instructions or all
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
     /// Print JSON instead of tables (docs/json.md)

@@ -85,8 +85,8 @@ fn a_benchmark_that_does_not_exist_or_threads_that_make_no_sense() {
         (&["bench", "frame"][..], "did you mean `frames`"),
         (
             &["bench", "disks"],
-            "there are frames, fault, clear, space, fragment, growth, threads, trie, instructions, \
-             all",
+            "there are frames, fault, clear, space, fragment, growth, threads, objects, trie, \
+             instructions, all",
         ),
         (&["bench", "--threads", "0"], "numbers from 1 on"),
         (&["bench", "--threads", "two"], "`two` is none"),

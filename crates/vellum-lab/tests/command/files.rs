@@ -125,3 +125,24 @@ fn a_machine_without_a_disk_has_no_cold_files() {
     assert!(said.err.contains("`thunderx2` has no disk"), "{}", said.err);
     assert_eq!(vellum(&args).code, Some(0), "warm ones it has");
 }
+
+#[test]
+fn shipped_programs_fault_and_reside_as_they_did_natively() {
+    for name in ["sqlite-join.vt", "sort.vt", "python-store.vt", "compile.vt"] {
+        let path = format!("{}/../../traces/{name}", env!("CARGO_MANIFEST_DIR"));
+        let args = ["run", "--trace", &path, "--machine", "milan", "--set", "thp=never", "--json"];
+        let said = vellum(&args);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        let counts = doc["variants"][0]["counters"].as_object().expect("counters");
+        for (ours, theirs, percent) in
+            [("minor_faults", "minor_faults", 1), ("rss_peak_bytes", "peak_rss_bytes", 5)]
+        {
+            let (ours, theirs) = (count(counts, ours), doc["native"][theirs].as_i64().unwrap());
+            let off = (ours - theirs).abs() * 100;
+            assert!(off <= percent * theirs, "{name}, {ours}: natively {theirs}");
+        }
+        assert_eq!(count(counts, "pgmajfault"), 0, "{name}: its files were in memory");
+        assert!(count(counts, "file_cache_bytes") > 0);
+    }
+}
