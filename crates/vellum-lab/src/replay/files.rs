@@ -5,7 +5,8 @@
 //! as a whole and then its parts over it. Shared anonymous memory is an object without a pager.
 //!
 //! A *warm* file was read before the program began: its pages are in memory when it is mapped or
-//! read, without any cost. A *cold* one is on the machine's disk.
+//! read, without any cost. A *cold* one is on the machine's disk. When memory runs out, all pages
+//! of files go that are not dirty; what is wanted again is read from the disk.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -209,11 +210,13 @@ impl<F: Format> Session<'_, '_, F> {
         while at < end {
             let piece = PIECE.min((end - at) as usize);
             let (read, result) = self.vm.objects().read(&object, at, &mut buffer[..piece]);
-            result.map_err(|e| self.bad_file(e))?;
-            if read == 0 {
-                break;
-            }
             at += read as u64;
+            match result {
+                Err(ObjectError::NoMemory) if self.evict_files() => {}
+                Err(e) => return Err(self.bad_file(e)),
+                Ok(()) if read == 0 => break,
+                Ok(()) => {}
+            }
         }
         Ok(())
     }
@@ -229,8 +232,11 @@ impl<F: Format> Session<'_, '_, F> {
         while at < end {
             let piece = PIECE.min((end - at) as usize);
             let (written, result) = self.vm.objects().write(&object, at, &buffer[..piece]);
-            result.map_err(|e| self.bad_file(e))?;
             at += written as u64;
+            match result {
+                Err(ObjectError::NoMemory) if self.evict_files() => {}
+                result => result.map_err(|e| self.bad_file(e))?,
+            }
         }
         Ok(())
     }
@@ -262,6 +268,13 @@ impl<F: Format> Session<'_, '_, F> {
             self.vm.objects().evict(&object, offset, bytes);
         }
         Ok(())
+    }
+
+    /// Memory has run out: clean pages of files go. Says whether there were any.
+    pub(super) fn evict_files(&self) -> bool {
+        let all: Vec<Rc<Object>> = self.files.borrow().objects.values().cloned().collect();
+        let evict = |object: &Rc<Object>| self.vm.objects().evict(object, 0, u64::MAX);
+        all.iter().map(evict).sum::<u64>() > 0
     }
 
     fn bad_file(&self, error: ObjectError) -> LabError {

@@ -272,9 +272,15 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
 
     fn serve(&self, va: Va, access: Access) -> Result<(), FaultError> {
         let s = self.session;
-        let served = s.vm.fault(s.space, va, access).map(drop);
-        s.look_at_memory();
-        served
+        loop {
+            match s.vm.fault(s.space, va, access) {
+                Err(FaultError::NoMemory) if s.evict_files() => {}
+                served => {
+                    s.look_at_memory();
+                    return served.map(drop);
+                }
+            }
+        }
     }
 
     /// What becomes of an access that the library refuses: it waits for a call that makes its file

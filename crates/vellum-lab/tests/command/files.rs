@@ -115,6 +115,20 @@ fn an_access_waits_for_the_call_of_another_thread_that_makes_its_file_longer() {
 }
 
 #[test]
+fn files_give_way_when_memory_runs_out() {
+    let mut s = Script::new();
+    // Of 64 MiB, the machine's tables and metadata apart.
+    let file = s.new_file(48 << 20);
+    s.call(Change::FileRead { file, offset: 0, bytes: 48 << 20 });
+    let m = s.anon(6 << 10);
+    s.touch(m, 0..6 << 10);
+    s.call(Change::FileRead { file, offset: 0, bytes: 48 << 20 });
+    let c = run(&s, "full.vt", &[]);
+    assert_eq!(count(&c, "rss_end_bytes"), 24 << 20);
+    assert!(count(&c, "pgpgin") > 40 << 10, "what went is read again");
+}
+
+#[test]
 fn a_machine_without_a_disk_has_no_cold_files() {
     let s = reads(1);
     let trace = s.file("no-disk.vt");
