@@ -20,6 +20,8 @@ use crate::error::LabError;
 /// low bits are those of the recording, for they decide how much of it huge pages can cover.
 const HEAP: u64 = 0x1000_0000_0000;
 const HUGE: u64 = 2 << 20;
+/// Linux's `fault_around_bytes`.
+const AROUND: u64 = 64 << 10;
 
 /// Does what a call did.
 pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), LabError> {
@@ -37,6 +39,9 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             on(s, *mapping, *offset, *len, |va, len| s.vm.protect(s.space, va, len, rights(*prot)))
         }
         Change::Remap { old, offset, len, new } => remap(s, *old, *offset, *len, *new),
+        Change::Advise { mapping, offset, len, advice: Advice::Other(how @ (22 | 23)) } => {
+            populate(s, *mapping, (*offset, len.next_multiple_of(4096)), *how == 23)
+        }
         Change::Advise { mapping, offset, len, advice } => match wish(*advice) {
             Some(wish) => {
                 on(s, *mapping, *offset, *len, |va, len| s.vm.advise(s.space, va, len, wish))
@@ -136,11 +141,33 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
     };
     s.maps.borrow_mut().place(m.mapping, base, len, m.prot);
     if m.populate {
-        let write = m.prot.write() && m.kind != MapKind::FileShared;
-        settle(s, s.vm.advise(s.space, Va(base), len, Wish::Populate { write }))?;
-        s.populated(len / 4096);
+        let is_shared = matches!(m.kind, MapKind::FileShared | MapKind::AnonShared);
+        populate(s, m.mapping, (0, len), m.prot.write() && !is_shared)?;
     }
     Ok(())
+}
+
+/// Makes a part of a mapping present, as far as its file goes. Linux takes a fault for each page,
+/// or, where it maps pages of files that are there, for each block of its fault-around.
+fn populate<F: Format>(
+    s: &Session<'_, '_, F>,
+    mapping: u32,
+    (offset, len): (u64, u64),
+    write: bool,
+) -> Result<(), LabError> {
+    let Some(place) = s.maps.borrow().get(mapping).copied() else { return Ok(()) };
+    let (start, len) = (place.base + offset, s.within_file(mapping, offset, len));
+    if len == 0 {
+        return Ok(());
+    }
+    s.warm_part(mapping, offset, offset + len);
+    let done = s.vm.advise(s.space, Va(start), len, Wish::Populate { write });
+    if done.is_ok() {
+        let blocks = (start + len).div_ceil(AROUND) - start / AROUND;
+        s.populated(if place.kind.is_file() && !write { blocks } else { len / 4096 });
+    }
+    s.look_at_memory();
+    settle(s, done)
 }
 
 fn remap<F: Format>(
@@ -226,8 +253,6 @@ fn wish(advice: Advice) -> Option<Wish> {
         Advice::DontNeed => Some(Wish::DontNeed),
         Advice::HugePage => Some(Wish::Huge),
         Advice::NoHugePage => Some(Wish::NoHuge),
-        Advice::Other(22) => Some(Wish::Populate { write: false }),
-        Advice::Other(23) => Some(Wish::Populate { write: true }),
         Advice::Other(25) => Some(Wish::Collapse),
         Advice::Free | Advice::Other(_) => None,
     }

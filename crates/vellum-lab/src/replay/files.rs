@@ -4,15 +4,17 @@
 //! inside one reservation is taken for one file, as long as it has to be: a loader maps a library
 //! as a whole and then its parts over it. Shared anonymous memory is an object without a pager.
 //!
-//! A *warm* file was read before the program began: its pages are in memory when it is mapped or
-//! read, without any cost. A *cold* one is on the machine's disk. When memory runs out, all pages
-//! of files go that are not dirty; what is wanted again is read from the disk.
+//! A *warm* file was read before the program began, as far as it went then: what is used of it is
+//! in memory without any cost. A *cold* one is on the machine's disk. When memory runs out, all
+//! pages of files go that are not dirty; what is wanted again is read from the disk. A memfd is
+//! memory.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use vellum::addr::Va;
 use vellum::error::{ObjectError, SpaceError};
+use vellum::machine::Use;
 use vellum::space::{Attrs, Placement};
 use vellum::stats::Counter;
 use vellum::vm::{Object, ObjectPart, Vm};
@@ -20,12 +22,17 @@ use vellum_sim::SimMachine;
 use vellum_sim::format::Format;
 use vellum_trace::event::{Map, MapKind};
 
+use super::maps::FileStart;
 use super::session::Session;
 use crate::cli::FileState;
 use crate::error::LabError;
 
 /// Bytes that are read or written at once.
 const PIECE: usize = 128 << 10;
+/// Bytes on both sides of a fault that it may map: more than any `file.around`.
+const AROUND: u64 = 256 << 10;
+/// The share of the machine's memory that warm files leave free, as a divisor.
+const LEFT_FREE: u64 = 8;
 /// `POSIX_FADV_DONTNEED`.
 const DONT_NEED: u32 = 4;
 /// Pagers from here on are those of mappings whose file the trace does not name.
@@ -49,14 +56,24 @@ impl Key {
     }
 }
 
+/// What a mapping shows from its beginning on.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    key: Key,
+    offset: u64,
+}
+
 /// The objects that a replay has made.
 #[derive(Debug, Default)]
 pub struct Files {
     objects: BTreeMap<Key, Rc<Object>>,
     /// What each mapping shows.
-    of: BTreeMap<u32, Key>,
-    /// For each piece of a file the byte up to which it was read before the program began.
+    of: BTreeMap<u32, Shown>,
+    /// For each piece of a file the byte up to which it was read before the program began, or is
+    /// not to be.
     warm: BTreeMap<(Key, u64), u64>,
+    /// How much of a file was in memory before the program began, where that is less than all.
+    limits: BTreeMap<Key, u64>,
     /// What was read before the program began, which is none of its own.
     pub before: Before,
 }
@@ -100,7 +117,6 @@ impl<F: Format> Session<'_, '_, F> {
         if let Key::Mapping(_) = key {
             self.reach(&object, end)?;
         }
-        self.warm(key, &object, offset, end);
         let part = ObjectPart { object: &object, offset };
         Ok(match m.kind {
             MapKind::FileShared | MapKind::AnonShared => {
@@ -112,27 +128,25 @@ impl<F: Format> Session<'_, '_, F> {
 
     /// A mapping of a file becomes longer by a move. Where no file is named it goes on.
     pub(super) fn lengthen(&self, m: &Map, old: u32, len: u64) -> Result<(), LabError> {
-        let key = self.files.borrow().of.get(&old).copied();
-        let Some(key) = key else { return Ok(()) };
-        self.files.borrow_mut().of.insert(m.mapping, key);
-        let object = self.object(key, None)?;
-        let end = (m.file_offset & !4095).saturating_add(len);
+        let shown = self.files.borrow().of.get(&old).copied();
+        let Some(Shown { key, .. }) = shown else { return Ok(()) };
+        let offset = m.file_offset & !4095;
+        self.files.borrow_mut().of.insert(m.mapping, Shown { key, offset });
         if let Key::Mapping(_) = key {
-            self.reach(&object, end)?;
+            self.reach(&*self.object(key, None)?, offset.saturating_add(len))?;
         }
-        self.warm(key, &object, m.file_offset & !4095, end);
         Ok(())
     }
 
     fn key_of(&self, m: &Map) -> Key {
         let mut files = self.files.borrow_mut();
-        let outer = m.inside.and_then(|(old, _)| files.of.get(&old).copied());
+        let outer = m.inside.and_then(|(old, _)| Some(files.of.get(&old)?.key));
         let key = match (m.file, outer) {
             (Some(file), _) => Key::File(file),
             (None, Some(Key::Mapping(outer))) if m.kind.is_file() => Key::Mapping(outer),
             (None, _) => Key::Mapping(m.mapping),
         };
-        files.of.insert(m.mapping, key);
+        files.of.insert(m.mapping, Shown { key, offset: m.file_offset & !4095 });
         key
     }
 
@@ -146,9 +160,14 @@ impl<F: Format> Session<'_, '_, F> {
         let made = match (anonymous, key) {
             (Some(bytes), _) => objects.create(bytes),
             (None, Key::File(file)) => {
-                let bytes = self.maps.borrow().file_bytes(file);
-                self.vm.machine().cut_file(key.pager(), bytes);
-                objects.create_paged(bytes, key.pager())
+                let FileStart { bytes, is_memory } = self.maps.borrow().file(file);
+                if is_memory {
+                    self.files.borrow_mut().limits.insert(key, 0);
+                    objects.create(bytes)
+                } else {
+                    self.vm.machine().cut_file(key.pager(), bytes);
+                    objects.create_paged(bytes, key.pager())
+                }
             }
             (None, Key::Mapping(_)) => objects.create_paged(0, key.pager()),
         };
@@ -173,23 +192,64 @@ impl<F: Format> Session<'_, '_, F> {
         Ok(())
     }
 
+    /// A program is about to fault on a mapping: what the fault may map was read before, if that is
+    /// a warm file.
+    pub(super) fn warm_around(&self, mapping: u32, offset: u64) {
+        self.warm_part(mapping, offset.saturating_sub(AROUND), offset.saturating_add(AROUND));
+    }
+
+    /// The same for all of a part of a mapping.
+    pub(super) fn warm_part(&self, mapping: u32, from: u64, to: u64) {
+        let files = self.files.borrow();
+        let Some(&Shown { key, offset }) = files.of.get(&mapping) else { return };
+        let Some(object) = files.objects.get(&key).cloned() else { return };
+        drop(files);
+        self.warm(key, &object, (offset.saturating_add(from), offset.saturating_add(to)));
+    }
+
+    /// How much of a part of a mapping its file has, in whole pages; all of it where none is named.
+    pub(super) fn within_file(&self, mapping: u32, from: u64, len: u64) -> u64 {
+        let files = self.files.borrow();
+        let Some(&Shown { key, offset }) = files.of.get(&mapping) else { return len };
+        let Some(object) = files.objects.get(&key).cloned() else { return len };
+        drop(files);
+        let end = self.vm.objects().usage(&object).bytes.next_multiple_of(4096);
+        len.min(end.saturating_sub(offset.saturating_add(from)))
+    }
+
+    /// Bytes of a file that were in memory before the program began.
+    fn limit(&self, key: Key) -> u64 {
+        let least = self.files.borrow().limits.get(&key).copied().unwrap_or(u64::MAX);
+        match key {
+            Key::File(file) => least.min(self.maps.borrow().file(file).bytes),
+            Key::Mapping(_) => least,
+        }
+    }
+
     /// A part of a file was read before the program began, in whole pieces.
-    fn warm(&self, key: Key, object: &Object, from: u64, to: u64) {
+    fn warm(&self, key: Key, object: &Object, (from, to): (u64, u64)) {
         if self.file_state != FileState::Warm {
             return;
         }
-        let end = self.vm.objects().usage(object).bytes;
+        let machine = self.vm.machine();
+        let end = self.vm.objects().usage(object).bytes.min(self.limit(key));
         let before = self.vm.stats();
-        self.vm.machine().beforehand(|| {
-            let mut buffer = vec![0; PIECE];
+        machine.beforehand(|| {
+            let mut buffer = Vec::new();
             for piece in from / PIECE as u64..to.min(end).div_ceil(PIECE as u64) {
                 let (at, till) = (piece * PIECE as u64, end.min((piece + 1) * PIECE as u64));
-                let done = self.files.borrow_mut().warm.insert((key, piece), till);
-                let at = at.max(done.unwrap_or(0));
-                if at < till {
-                    // Where there is no memory for it, it is read when it is wanted.
-                    let _ = self.vm.objects().read(object, at, &mut buffer[..(till - at) as usize]);
+                let done = self.files.borrow().warm.get(&(key, piece)).copied().unwrap_or(0);
+                let at = at.max(done);
+                if at >= till {
+                    continue;
                 }
+                // Where there is little memory for it, it is read when it is wanted.
+                if machine.frames_in(Use::Free) < self.frames / LEFT_FREE {
+                    break;
+                }
+                self.files.borrow_mut().warm.insert((key, piece), till);
+                buffer.resize(PIECE, 0);
+                let _ = self.vm.objects().read(object, at, &mut buffer[..(till - at) as usize]);
             }
         });
         let after = self.vm.stats();
@@ -199,12 +259,24 @@ impl<F: Format> Session<'_, '_, F> {
         }
     }
 
+    /// A part of a file leaves memory: what of it was not used so far is not in memory either.
+    fn chill(&self, key: Key, from: u64, to: u64) {
+        let mut files = self.files.borrow_mut();
+        let pieces = from / PIECE as u64..to.div_ceil(PIECE as u64);
+        if pieces.end - pieces.start < 1 << 12 {
+            files.warm.extend(pieces.map(|piece| ((key, piece), u64::MAX)));
+        } else {
+            let limit = files.limits.entry(key).or_insert(from);
+            *limit = from.min(*limit);
+        }
+    }
+
     /// `read` by the program, from the file's pages. What it writes to the program's memory is told
     /// by events of its own.
     pub(super) fn file_read(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
         let (key, end) = (Key::File(file), offset.saturating_add(bytes));
         let object = self.object(key, None)?;
-        self.warm(key, &object, offset, end);
+        self.warm(key, &object, (offset, end));
         let mut buffer = vec![0; PIECE.min(bytes as usize)];
         let mut at = offset;
         while at < end {
@@ -225,7 +297,7 @@ impl<F: Format> Session<'_, '_, F> {
     pub(super) fn file_write(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
         let (key, end) = (Key::File(file), offset.saturating_add(bytes));
         let object = self.object(key, None)?;
-        self.warm(key, &object, offset & !4095, end);
+        self.warm(key, &object, (offset, end));
         self.reach(&object, end)?;
         let buffer = vec![0; PIECE.min(bytes as usize)];
         let mut at = offset;
@@ -246,6 +318,9 @@ impl<F: Format> Session<'_, '_, F> {
         let object = self.object(Key::File(file), None)?;
         self.vm.objects().resize(&object, bytes).map_err(|e| self.bad_file(e))?;
         self.vm.machine().cut_file(u64::from(file), bytes);
+        let mut files = self.files.borrow_mut();
+        let limit = files.limits.entry(Key::File(file)).or_insert(bytes);
+        *limit = bytes.min(*limit);
         Ok(())
     }
 
@@ -266,6 +341,7 @@ impl<F: Format> Session<'_, '_, F> {
         if advice == DONT_NEED {
             let object = self.object(Key::File(file), None)?;
             self.vm.objects().evict(&object, offset, bytes);
+            self.chill(Key::File(file), offset, offset.saturating_add(bytes));
         }
         Ok(())
     }

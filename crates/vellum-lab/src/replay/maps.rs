@@ -33,6 +33,15 @@ pub struct Place {
     pub file: Option<u32>,
 }
 
+/// A file when it appeared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileStart {
+    /// Its size.
+    pub bytes: u64,
+    /// It is a memfd, which no disk has.
+    pub is_memory: bool,
+}
+
 /// What is known of a mapping when an access asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessLookup {
@@ -51,8 +60,8 @@ pub enum AccessLookup {
 pub struct Maps {
     places: Vec<Place>,
     due: BTreeSet<(u32, u64)>,
-    /// The size of each file when it appeared.
-    file_bytes: Vec<u64>,
+    /// What each file was when it appeared.
+    files: Vec<FileStart>,
     /// Calls on files that are not done: the file's number and the call's.
     file_due: BTreeSet<(u32, u64)>,
 }
@@ -92,9 +101,9 @@ impl Maps {
         self.file_due.range((file, 0)..(file, number)).next().is_none()
     }
 
-    /// The size of a file when it appeared.
-    pub fn file_bytes(&self, file: u32) -> u64 {
-        self.file_bytes.get(file as usize).copied().unwrap_or(0)
+    /// What a file was when it appeared.
+    pub fn file(&self, file: u32) -> FileStart {
+        self.files.get(file as usize).copied().unwrap_or_default()
     }
 
     /// A call was read: its mappings are closed to what comes after it.
@@ -112,9 +121,9 @@ impl Maps {
                 });
             }
         }
-        if let Change::File { file, bytes, .. } = change {
-            self.file_bytes.resize(self.file_bytes.len().max(*file as usize + 1), 0);
-            self.file_bytes[*file as usize] = *bytes;
+        if let Change::File { bytes, name, .. } = change {
+            let is_memory = name.as_ref().is_some_and(|name| name.starts_with("memfd:"));
+            self.files.push(FileStart { bytes: *bytes, is_memory });
         }
         if let Some(file) = changed_file(change) {
             self.file_due.insert((file, number));

@@ -251,7 +251,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             {
                 return Ok(Err(wait));
             }
-            match self.serve(Va(fault.va), access(fault.kind)) {
+            let offset = here.offset + fault.va.saturating_sub(va);
+            match self.serve((here.mapping, offset), Va(fault.va), access(fault.kind)) {
                 Ok(()) => {}
                 Err(e) => return self.refuse(here, e),
             }
@@ -270,8 +271,14 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
     }
 
-    fn serve(&self, va: Va, access: Access) -> Result<(), FaultError> {
+    fn serve(
+        &self,
+        (mapping, offset): (u32, u64),
+        va: Va,
+        access: Access,
+    ) -> Result<(), FaultError> {
         let s = self.session;
+        s.warm_around(mapping, offset);
         loop {
             match s.vm.fault(s.space, va, access) {
                 Err(FaultError::NoMemory) if s.evict_files() => {}
@@ -367,7 +374,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
         let result = (|| {
             if !there {
-                self.serve(Va(va), if write { Access::Write } else { Access::Read })?;
+                let place = (here.mapping, here.offset);
+                self.serve(place, Va(va), if write { Access::Write } else { Access::Read })?;
             }
             if write {
                 s.vm.copy_in(s.space, Va(va), bytes)

@@ -80,6 +80,8 @@ pub struct Session<'v, 's, F: Format> {
     pub(super) layout: Layout,
     pub(super) file_state: FileState,
     pub(super) files: RefCell<Files>,
+    /// All frames of the machine.
+    pub(super) frames: u64,
     tally: RefCell<Tally>,
     progress: &'s Progress,
     machine: &'s str,
@@ -131,9 +133,9 @@ impl<F: Format> Session<'_, '_, F> {
         let mut tally = self.tally.borrow_mut();
         tally.resident_peak = tally.resident_peak.max(anonymous + mapped);
     }
-    /// Pages that a mapping wanted present at once.
-    pub(super) fn populated(&self, pages: u64) {
-        self.tally.borrow_mut().populated += pages;
+    /// Faults that Linux takes where a mapping wants its pages present at once.
+    pub(super) fn populated(&self, faults: u64) {
+        self.tally.borrow_mut().populated += faults;
     }
     /// An access that the library did not allow.
     pub(super) fn refused(&self) {
@@ -237,6 +239,7 @@ fn on<F: Format>(
         layout: options.layout,
         file_state: options.files,
         files: RefCell::new(Files::default()),
+        frames: machine.frames(),
         tally: RefCell::new(Tally::default()),
         progress,
         machine: &machine.name,

@@ -93,7 +93,7 @@ pub const GROUPS: &[Group] = &[
             row("  waited for the disk", "pgmajfault", Unit::Count),
             row("  already served", "pgfault_spurious", Unit::Count),
             row("  refused", "pgfault_refused", Unit::Count),
-            row("pages made by populate", "populated_pages", Unit::Count),
+            row("faults of populate", "populated_pages", Unit::Count),
         ],
     },
     Group {

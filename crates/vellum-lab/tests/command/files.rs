@@ -1,7 +1,7 @@
 //! Files in a replay: what is shared, what is read from the disk, what is written.
 
 use crate::common::{R, RW, Script, count, counters, vellum};
-use vellum_trace::event::{Change, Event, MapKind};
+use vellum_trace::event::{Change, Event, Map, MapKind};
 
 type Counts = serde_json::Map<String, serde_json::Value>;
 
@@ -112,6 +112,61 @@ fn an_access_waits_for_the_call_of_another_thread_that_makes_its_file_longer() {
     s.read(m, 0..4);
     let c = run(&s, "longer.vt", &["--cpus", "2"]);
     assert_eq!(count(&c, "accesses"), 68);
+}
+
+#[test]
+fn only_what_is_used_of_a_warm_file_is_in_memory() {
+    let mut s = Script::new();
+    let file = s.new_file(1 << 40);
+    let m = s.map_file(file, 1 << 28, MapKind::FileShared);
+    s.load(m, 0).load(m, 1 << 39);
+    s.call(Change::FileRead { file, offset: 1 << 38, bytes: 4096 });
+    let c = run(&s, "sparse.vt", &[]);
+    assert!(count(&c, "file_cache_bytes") < 2 << 20);
+    assert_eq!([count(&c, "pgmajfault"), count(&c, "pgpgin"), count(&c, "cycles_io")], [0; 3]);
+}
+
+#[test]
+fn what_a_program_wrote_and_dropped_is_not_warm() {
+    let mut s = Script::new();
+    let file = s.new_file(0);
+    s.call(Change::FileWrite { file, offset: 0, bytes: 8 * 4096 });
+    s.call(Change::FileSync { file, offset: 0, bytes: ALL });
+    s.call(Change::FileAdvise { file, offset: 0, bytes: ALL, advice: 4 });
+    s.call(Change::FileRead { file, offset: 0, bytes: 8 * 4096 });
+    let c = run(&s, "wrote.vt", &[]);
+    assert_eq!([count(&c, "pgpgout"), count(&c, "pgpgin")], [32; 2]);
+}
+
+#[test]
+fn a_memfd_is_on_no_disk() {
+    let mut s = Script::new();
+    let name = Some("memfd:m".to_owned());
+    s.call(Change::File { file: 0, bytes: 64 * 4096, name });
+    let m = s.map_file(0, 64, MapKind::FileShared);
+    s.touch(m, 0..64);
+    s.call(Change::FileSync { file: 0, offset: 0, bytes: ALL });
+    s.call(Change::FileAdvise { file: 0, offset: 0, bytes: ALL, advice: 4 });
+    s.read(m, 0..64);
+    let c = run(&s, "memfd.vt", &["--files", "cold"]);
+    let named = ["cycles_io", "pgpgin", "pgpgout", "nr_file_pages"];
+    assert_eq!(named.map(|n| count(&c, n)), [0; 4]);
+    assert_eq!([count(&c, "nr_shmem"), count(&c, "pgfault")], [64; 2]);
+}
+
+#[test]
+fn a_populated_file_takes_a_fault_for_each_64_kib_that_it_has() {
+    let mut s = Script::new();
+    let file = s.new_file(32 * 4096);
+    let base = 0x7f00_0000_0000;
+    for (mapping, kind) in [(0, MapKind::FileShared), (1, MapKind::FilePrivate)] {
+        let whole = s.fresh(mapping, 64, kind);
+        let base = base + (u64::from(mapping) << 32);
+        s.map_as(Map { file: Some(file), populate: true, base, ..whole });
+    }
+    s.read(0, 0..32).read(1, 0..32);
+    let c = run(&s, "populate.vt", &["--layout", "recorded"]);
+    assert_eq!([count(&c, "populated_pages"), count(&c, "pgfault")], [2 + 32, 0]);
 }
 
 #[test]

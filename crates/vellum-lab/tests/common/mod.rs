@@ -83,7 +83,8 @@ impl Script {
         let map = self.fresh(self.mappings, pages, kind);
         self.map_as(Map { prot, ..map })
     }
-    fn fresh(&self, mapping: u32, pages: u64, kind: MapKind) -> Map {
+    /// A readable and writable mapping of that number.
+    pub fn fresh(&self, mapping: u32, pages: u64, kind: MapKind) -> Map {
         Map {
             mapping,
             len: pages * 4096,

@@ -151,6 +151,19 @@ impl Contents {
         Saved { version, lines: self.lines.as_ref().map(of) }
     }
 
+    /// What is kept elsewhere is zeros from a byte of the page on.
+    pub(crate) fn cut_saved(&mut self, saved: &mut Saved, from: usize) {
+        self.next_frame += 1;
+        saved.version = self.next_frame;
+        if let Some(lines) = &mut saved.lines {
+            lines[from.div_ceil(64)..].fill(ZEROS);
+            if !from.is_multiple_of(64) {
+                self.next_line += 1;
+                lines[from / 64] = self.next_line;
+            }
+        }
+    }
+
     /// The frame was overwritten with what is kept elsewhere.
     pub(crate) fn restore(&mut self, pfn: u64, saved: &Saved, bytes: bool) {
         let f = &mut self.frames[pfn as usize];

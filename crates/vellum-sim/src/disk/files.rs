@@ -24,12 +24,20 @@ pub(crate) struct Files {
 
 impl Files {
     /// A file has so many bytes on the disk, or fewer.
-    pub(crate) fn cut(&mut self, file: u64, bytes: u64) {
+    pub(crate) fn cut(&mut self, file: u64, bytes: u64, contents: &mut Contents) {
         let size = self.sizes.entry(file).or_insert(bytes);
         *size = bytes.min(*size);
         let first = bytes.div_ceil(PAGE as u64);
         let mut rest = self.pages.split_off(&(file, first));
         self.pages.append(&mut rest.split_off(&(file + 1, 0)));
+        let within = (bytes % PAGE as u64) as usize;
+        if let Some(last) = self.pages.get_mut(&(file, bytes / PAGE as u64)).filter(|_| within > 0)
+        {
+            contents.cut_saved(&mut last.saved, within);
+            if let Some(bytes) = &mut last.bytes {
+                bytes[within..].fill(0);
+            }
+        }
     }
 
     /// Whether the disk has pages of a file from that one on.

@@ -82,7 +82,7 @@ impl<F: Format> SimMachine<F> {
     /// A file has no more than so many bytes on the disk: what it has past them goes. A file of
     /// which this was never said has any page that is asked for.
     pub fn cut_file(&self, pager: u64, bytes: u64) {
-        self.state.with(|s| s.disk.files.cut(pager, bytes));
+        self.state.with(|s| s.disk.files.cut(pager, bytes, &mut s.contents));
     }
 
     /// Runs `act` as if it had been done before the run: afterwards the clock, the accounts and the

@@ -16,7 +16,7 @@ use vellum::stats::Counter;
 use vellum::vm::{Object, ObjectPart, Vm};
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::schedule::Rng;
-use vellum_sim::{Cpu, Kind, Meta, Options, SimMachine, Stop};
+use vellum_sim::{Cpu, Kind, Meta, Mode, Options, SimMachine, Stop};
 
 const PAGE: u64 = 4096;
 const CPUS: usize = 3;
@@ -174,4 +174,38 @@ fn a_file_that_cpus_store_to_sync_and_evict_loses_nothing_on_a_disk_that_fails()
         }
         assert!(checked > 300 && errors > 20, "{mmu:?}: {checked} checks, {errors} errors");
     }
+}
+
+/// Byte 200 of a file that is on the disk, cut to 100 bytes and made longer again.
+fn cut_and_grown(evict_first: bool) -> u8 {
+    let options = Options { mode: Mode::Timing, ..hunting(1) };
+    let sim = SimMachine::<X86>::build(&parts(MmuKind::X86), options).expect("tiny can be built");
+    let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("memory");
+    // SAFETY: zero memory of the layout asked for; it outlives the Vm.
+    let vm = unsafe { Vm::new(sim, Config::default(), meta.start()) }.expect("a Vm");
+    let (sim, objects) = (vm.machine(), vm.objects());
+    let read = sim.solo(0, |_| {
+        let file = objects.create_paged(2 * PAGE, 7).expect("memory");
+        assert_eq!(objects.write(&file, 0, &[0xaa; 8192]), (8192, Ok(())));
+        assert_eq!(objects.sync(&file, 0, u64::MAX), Ok(()));
+        if evict_first {
+            assert_eq!(objects.evict(&file, 0, u64::MAX), 2);
+        }
+        objects.resize(&file, 100).expect("shorter");
+        sim.cut_file(7, 100);
+        objects.evict(&file, 0, u64::MAX);
+        objects.resize(&file, 2 * PAGE).expect("longer");
+        let mut seen = [9; 1];
+        assert_eq!(objects.read(&file, 99, &mut seen), (1, Ok(())));
+        assert_eq!(seen[0], 0xaa);
+        assert_eq!(objects.read(&file, 200, &mut seen), (1, Ok(())));
+        objects.discard(file);
+        seen[0]
+    });
+    read.expect("no stop")
+}
+
+#[test]
+fn a_file_cut_inside_a_page_has_zeros_there_when_it_grows() {
+    assert_eq!([true, false].map(cut_and_grown), [0, 0]);
 }
