@@ -26,6 +26,7 @@ use super::maps::FileStart;
 use super::session::Session;
 use crate::cli::FileState;
 use crate::error::LabError;
+use crate::interrupt;
 
 /// Bytes that are read or written at once.
 const PIECE: usize = 128 << 10;
@@ -279,7 +280,7 @@ impl<F: Format> Session<'_, '_, F> {
         self.warm(key, &object, (offset, end));
         let mut buffer = vec![0; PIECE.min(bytes as usize)];
         let mut at = offset;
-        while at < end {
+        while at < end && !interrupt::requested() {
             let piece = PIECE.min((end - at) as usize);
             let (read, result) = self.vm.objects().read(&object, at, &mut buffer[..piece]);
             at += read as u64;
@@ -301,7 +302,7 @@ impl<F: Format> Session<'_, '_, F> {
         self.reach(&object, end)?;
         let buffer = vec![0; PIECE.min(bytes as usize)];
         let mut at = offset;
-        while at < end {
+        while at < end && !interrupt::requested() {
             let piece = PIECE.min((end - at) as usize);
             let (written, result) = self.vm.objects().write(&object, at, &buffer[..piece]);
             at += written as u64;
