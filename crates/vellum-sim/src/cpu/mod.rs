@@ -179,6 +179,8 @@ pub(crate) struct CpuState {
     pub cleared_to: u64,
     /// Its task is to end.
     pub stop_pending: bool,
+    /// What it does now counts as done before the run.
+    pub beforehand: bool,
 }
 
 impl CpuState {
@@ -211,6 +213,7 @@ impl CpuState {
             preempt_off: 0,
             cleared_to: u64::MAX,
             stop_pending: false,
+            beforehand: false,
         }
     }
 

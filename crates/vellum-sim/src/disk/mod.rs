@@ -38,8 +38,6 @@ pub(crate) struct Disk {
     pub line: Option<Line>,
     pub under_way: Vec<Request>,
     pub files: Files,
-    /// What is done now counts as done before the run.
-    pub beforehand: bool,
     /// One request in so many fails; 0 for none.
     pub fails: u64,
     pub requests: u64,
@@ -51,7 +49,6 @@ impl Disk {
             line: times.map(Line::new),
             under_way: Vec::new(),
             files: Files::default(),
-            beforehand: false,
             fails,
             requests: 0,
         }

@@ -21,7 +21,7 @@ impl<F: Format> SimState<F> {
         let now = self.cpus[c].core.now();
         let pages = run.frames().len() as u64;
         let due = match &mut self.disk.line {
-            _ if self.disk.beforehand => now,
+            _ if self.cpus[c].beforehand => now,
             // The disk has nothing of it: a file that became longer, in memory only so far.
             _ if !writes && !self.disk.files.has((run.pager(), run.offset() >> 12)) => now,
             _ if self.hunting => now + self.costs.pause * self.rng.below(ROUNDS),
@@ -91,15 +91,15 @@ impl<F: Format> SimMachine<F> {
     pub fn beforehand<R>(&self, act: impl FnOnce() -> R) -> R {
         let c = self.current.get();
         let before = self.state.with(|s| {
-            s.disk.beforehand = true;
             let cpu = &mut s.cpus[c];
+            cpu.beforehand = true;
             let until = core::mem::replace(&mut cpu.until, Ticks::MAX);
             (cpu.core.clone(), cpu.counts, (cpu.spent, cpu.account, cpu.marked), until)
         });
         let result = act();
         self.state.with(|s| {
-            s.disk.beforehand = false;
             let cpu = &mut s.cpus[c];
+            cpu.beforehand = false;
             (cpu.core, cpu.counts) = (before.0, before.1);
             ((cpu.spent, cpu.account, cpu.marked), cpu.until) = (before.2, before.3);
             cpu.forget_lines();

@@ -176,7 +176,7 @@ impl<F: Format> SimState<F> {
         length: usize,
         kind: Kind,
     ) {
-        if length == 0 || self.disk.beforehand {
+        if length == 0 || self.cpus[c].beforehand {
             return;
         }
         let lines =
