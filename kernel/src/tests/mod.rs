@@ -12,12 +12,12 @@ use vellum::entry::{Codec, Entry, Flags, X86_64};
 use vellum::error::SpaceError;
 use vellum::machine::{Asid, CpuMask, Machine, Scope};
 use vellum::space::{Advice, Attrs, HugeAdvice, LeafSize, Page, Placement, Rights, Space};
-use vellum::vm::{ObjectPart, Vm};
+use vellum::vm::Vm;
 
 use crate::arch::cpu;
 use crate::arch::user::{call, load, store};
-use crate::fault::{self, BEYOND, NO_MEMORY, RIGHTS, UNMAPPED};
-use crate::machine::{FILE, Metal, on_disk};
+use crate::fault::{self, NO_MEMORY, RIGHTS, UNMAPPED};
+use crate::machine::Metal;
 use crate::println;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -29,17 +29,29 @@ const AT: u64 = 0x2000_0000_0000;
 /// x86's `ret`.
 const RET: u64 = 0xc3;
 
+mod objects;
+
 /// Why a test failed: the place, and what was expected there.
-struct Failed(u32, &'static str);
+struct Failed {
+    file: &'static str,
+    line: u32,
+    claim: &'static str,
+}
 type Outcome = Result<(), Failed>;
 
+macro_rules! failed {
+    ($claim:expr) => {
+        Failed { file: file!(), line: line!(), claim: $claim }
+    };
+}
 macro_rules! ensure {
     ($claim:expr) => {
         if !$claim {
-            return Err(Failed(line!(), stringify!($claim)));
+            return Err(failed!(stringify!($claim)));
         }
     };
 }
+use {ensure, failed};
 
 type Test = fn(&Vm<Metal>, &Space) -> Outcome;
 const TESTS: &[(&str, Test)] = &[
@@ -61,8 +73,8 @@ const TESTS: &[(&str, Test)] = &[
     ("what is forgotten reads as zeros", forget),
     ("a moved page answers at its new place alone", moved),
     ("after fork both sides see the old contents and only their own stores", forked),
-    ("an object shows the same page in two spaces, until it is cut off", shared_object),
-    ("a file shows its bytes in two spaces, and gets what both stored by a sync", file_object),
+    ("an object shows the same page in two spaces, until it is cut off", objects::shared),
+    ("a file shows its bytes in two spaces, and gets what both stored by a sync", objects::file),
     ("the kernel's copies and the program's accesses meet", copies),
     ("a changed entry is seen after invlpg, a dropped range after a flush", flushes),
     ("a 1 GiB page is one fault, or refused as one", giant_page),
@@ -75,9 +87,9 @@ pub fn run(vm: &Vm<Metal>) -> bool {
     for (name, test) in TESTS {
         match one(vm, *test) {
             Ok(()) => println!("ok - {name}"),
-            Err(Failed(line, claim)) => {
+            Err(Failed { file, line, claim }) => {
                 passed = false;
-                println!("not ok - {name}: line {line} of tests.rs:");
+                println!("not ok - {name}: line {line} of {file}:");
                 claim.lines().for_each(|part| println!("#   {}", part.trim()));
             }
         }
@@ -88,7 +100,7 @@ pub fn run(vm: &Vm<Metal>) -> bool {
 
 fn one(vm: &Vm<Metal>, test: Test) -> Outcome {
     let before = recount(vm, &[])?;
-    let Ok(space) = vm.create() else { return Err(Failed(line!(), "a space can be made")) };
+    let Ok(space) = vm.create() else { return Err(failed!("a space can be made")) };
     let outcome = fault::run(vm, &space, || test(vm, &space));
     let audit = recount(vm, &[&space]);
     vm.exit(space);
@@ -107,7 +119,7 @@ fn recount(vm: &Vm<Metal>, spaces: &[&Space]) -> Result<u64, Failed> {
         Ok(audit) => Ok(audit.free_frames + audit.zero_frames),
         Err(why) => {
             println!("# {why}");
-            Err(Failed(line!(), "everything adds up"))
+            Err(failed!("everything adds up"))
         }
     }
 }
@@ -165,7 +177,7 @@ fn base_pages(vm: &Vm<Metal>, space: &Space) -> Outcome {
         ensure!(faults(|| load(AT + i * PAGE + 4088)) == (0, Ok(0)));
         let Page::Mapped { pfn, level: Level::ONE, zero: false, .. } = vm.query(space, Va(at))
         else {
-            return Err(Failed(line!(), "query finds a base page"));
+            return Err(failed!("query finds a base page"));
         };
         let Walked { level, entry, .. } = walk(vm, at);
         ensure!(level == Level::ONE && matches!(entry, Entry::Leaf(p, _) if p == pfn));
@@ -227,7 +239,7 @@ fn marks(vm: &Vm<Metal>, space: &Space) -> Outcome {
     map(vm, space, AT, PAGE, BASE)?;
     ensure!(store(AT, 1).is_ok());
     let Walked { table, slot, level, entry: Entry::Leaf(pfn, old) } = walk(vm, AT) else {
-        return Err(Failed(line!(), "a leaf"));
+        return Err(failed!("a leaf"));
     };
     let clean =
         X86_64::encode(Entry::Leaf(pfn, Flags { accessed: false, dirty: false, ..old }), level);
@@ -346,7 +358,7 @@ fn forked(vm: &Vm<Metal>, space: &Space) -> Outcome {
     map(vm, space, AT + GIB, HUGE, SWITCH)?;
     ensure!(store(AT, 1).is_ok() && store(AT + PAGE, 2).is_ok() && store(AT + 8, 3).is_ok());
     ensure!(store(AT + GIB, 4).is_ok() && store(LAST, 5).is_ok());
-    let Ok(child) = vm.fork(space) else { return Err(Failed(line!(), "memory for a child")) };
+    let Ok(child) = vm.fork(space) else { return Err(failed!("memory for a child")) };
     let parent = || -> Outcome {
         // A store through the translation of before would show in the child.
         ensure!(faults(|| store(AT, 11)) == (1, Ok(())));
@@ -372,87 +384,6 @@ fn forked(vm: &Vm<Metal>, space: &Space) -> Outcome {
         );
         Ok(())
     });
-    outcome
-}
-
-fn shared_object(vm: &Vm<Metal>, space: &Space) -> Outcome {
-    const THERE: u64 = AT + GIB + 5 * PAGE;
-    let objects = vm.objects();
-    let Ok(object) = objects.create(4 * PAGE) else { return Err(Failed(line!(), "an object")) };
-    let Ok(other) = vm.create() else { return Err(Failed(line!(), "a second space")) };
-    let both = || -> Outcome {
-        let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        let part = ObjectPart { object: &object, offset: 0 };
-        for (space, at) in [(space, AT), (&other, THERE)] {
-            let mapped = vm.map_object(space, Placement::At(Va(at)), 4 * PAGE, attrs, part);
-            ensure!(mapped == Ok(Va(at)));
-        }
-        ensure!(store(AT + PAGE, 1).is_ok() && load(AT + 2 * PAGE) == Ok(0));
-        let there = fault::run(vm, &other, || {
-            let seen = load(THERE + PAGE);
-            (seen, store(THERE + PAGE, 2), store(THERE + 2 * PAGE, 3))
-        });
-        ensure!(there == (Ok(1), Ok(()), Ok(())));
-        // The pages are here already.
-        ensure!(faults(|| (load(AT + PAGE), load(AT + 2 * PAGE))) == (0, (Ok(2), Ok(3))));
-        let mut bytes = [0; 8];
-        ensure!(objects.read(&object, 2 * PAGE, &mut bytes) == (8, Ok(())) && bytes[0] == 3);
-        recount(vm, &[space, &other])?;
-        // What is cut off is gone from this processor's TLB, too.
-        ensure!(objects.resize(&object, 2 * PAGE) == Ok(()));
-        ensure!(load(AT + 2 * PAGE) == Err(BEYOND) && load(AT + PAGE) == Ok(2));
-        ensure!(objects.punch(&object, PAGE, PAGE) == Ok(()));
-        ensure!(load(AT + PAGE) == Ok(0));
-        Ok(())
-    };
-    let outcome = both();
-    vm.exit(other);
-    // The mapping here keeps it.
-    objects.discard(object);
-    outcome?;
-    ensure!(load(AT + PAGE) == Ok(0));
-    Ok(())
-}
-
-fn file_object(vm: &Vm<Metal>, space: &Space) -> Outcome {
-    const THERE: u64 = AT + GIB + 3 * PAGE;
-    const BYTES: u64 = FILE as u64;
-    (0..BYTES / PAGE).for_each(|i| on_disk(i * PAGE).store(100 + i, Ordering::Relaxed));
-    let disk = |page: u64| on_disk(page * PAGE).load(Ordering::Relaxed);
-    let objects = vm.objects();
-    let Ok(file) = objects.create_paged(BYTES, 1) else { return Err(Failed(line!(), "a file")) };
-    let Ok(other) = vm.create() else { return Err(Failed(line!(), "a second space")) };
-    let both = || -> Outcome {
-        let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        let part = ObjectPart { object: &file, offset: 0 };
-        for (space, at) in [(space, AT), (&other, THERE)] {
-            let mapped = vm.map_object(space, Placement::At(Va(at)), BYTES, attrs, part);
-            ensure!(mapped == Ok(Va(at)));
-        }
-        // The first fault reads four pages and maps one; the next maps those around.
-        ensure!((0..8).all(|i| load(AT + i * PAGE) == Ok(100 + i)));
-        ensure!(store(AT, 1).is_ok() && disk(0) == 100);
-        let there = fault::run(vm, &other, || {
-            let seen = (load(THERE), load(THERE + 7 * PAGE));
-            (seen, store(THERE + 5 * PAGE, 2))
-        });
-        ensure!(there == ((Ok(1), Ok(107)), Ok(())));
-        recount(vm, &[space, &other])?;
-        ensure!(objects.usage(&file).dirty_pages == 2);
-        ensure!(objects.sync(&file, 0, u64::MAX) == Ok(()));
-        ensure!(disk(0) == 1 && disk(1) == 101 && disk(5) == 2);
-        // A store after the sync is seen by the next one: the processor's TLB has no right to it.
-        ensure!(faults(|| store(AT, 3)) == (1, Ok(())) && objects.usage(&file).dirty_pages == 1);
-        ensure!(objects.evict(&file, 0, u64::MAX) == 7);
-        ensure!(faults(|| load(AT)) == (0, Ok(3)));
-        on_disk(7 * PAGE).store(9, Ordering::Relaxed);
-        ensure!(load(AT + 7 * PAGE) == Ok(9));
-        ensure!(objects.sync(&file, 0, u64::MAX) == Ok(()) && disk(0) == 3);
-        Ok(())
-    };
-    let outcome = both();
-    vm.exit(other);
-    objects.discard(file);
     outcome
 }
 
@@ -487,7 +418,7 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
     };
     let asid = Asid(0);
     let Ok(both) = VaRange::new(Va(AT), 2 * PAGE, Va(AT + GIB)) else {
-        return Err(Failed(line!(), "a range"));
+        return Err(failed!("a range"));
     };
     let mut me = CpuMask::EMPTY;
     me.insert(metal.cpu());
