@@ -59,17 +59,8 @@ impl Area {
     }
     /// Reads or writes one byte every `step` bytes.
     pub fn touch(&self, step: u64, write: bool) {
-        for offset in (0..self.bytes).step_by(step as usize) {
-            // SAFETY: inside the mapping, which nobody else knows.
-            unsafe {
-                let byte = self.at.add(offset);
-                if write {
-                    byte.write_volatile(1);
-                } else {
-                    std::hint::black_box(byte.read_volatile());
-                }
-            }
-        }
+        // SAFETY: inside the mapping, which nobody else knows.
+        unsafe { touch(self.at, self.bytes, step as usize, write) }
     }
     /// Takes the right to write, or gives it back.
     ///
@@ -213,6 +204,24 @@ pub fn turn(
         found.push(("fault/4k-copy", full.copies / pages as f64));
     }
     Ok(found)
+}
+
+/// Reads or writes one byte every `step` bytes.
+///
+/// # Safety
+/// The bytes are mapped, and nobody else touches them.
+pub(super) unsafe fn touch(at: *mut u8, bytes: usize, step: usize, write: bool) {
+    for offset in (0..bytes).step_by(step) {
+        // SAFETY: the caller promises it.
+        unsafe {
+            let byte = at.add(offset);
+            if write {
+                byte.write_volatile(1);
+            } else {
+                std::hint::black_box(byte.read_volatile());
+            }
+        }
+    }
 }
 
 #[cfg(test)]

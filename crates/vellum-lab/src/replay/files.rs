@@ -232,25 +232,30 @@ impl<F: Format> Session<'_, '_, F> {
         if self.file_state != FileState::Warm {
             return;
         }
-        let machine = self.vm.machine();
         let end = self.vm.objects().usage(object).bytes.min(self.limit(key));
+        let pieces = from / PIECE as u64..to.min(end).div_ceil(PIECE as u64);
+        let piece = |n: u64| {
+            let done = self.files.borrow().warm.get(&(key, n)).copied().unwrap_or(0);
+            (n * PIECE as u64).max(done)..end.min((n + 1) * PIECE as u64)
+        };
+        if pieces.clone().all(|n| piece(n).is_empty()) {
+            return;
+        }
+        let machine = self.vm.machine();
         let before = self.vm.stats();
         machine.beforehand(|| {
-            let mut buffer = Vec::new();
-            for piece in from / PIECE as u64..to.min(end).div_ceil(PIECE as u64) {
-                let (at, till) = (piece * PIECE as u64, end.min((piece + 1) * PIECE as u64));
-                let done = self.files.borrow().warm.get(&(key, piece)).copied().unwrap_or(0);
-                let at = at.max(done);
-                if at >= till {
-                    continue;
-                }
+            let mut buffer = vec![0; PIECE];
+            for n in pieces {
+                let part = piece(n);
                 // Where there is little memory for it, it is read when it is wanted.
                 if machine.frames_in(Use::Free) < self.frames / LEFT_FREE {
                     break;
                 }
-                self.files.borrow_mut().warm.insert((key, piece), till);
-                buffer.resize(PIECE, 0);
-                let _ = self.vm.objects().read(object, at, &mut buffer[..(till - at) as usize]);
+                if !part.is_empty() {
+                    self.files.borrow_mut().warm.insert((key, n), part.end);
+                    let bytes = &mut buffer[..(part.end - part.start) as usize];
+                    let _ = self.vm.objects().read(object, part.start, bytes);
+                }
             }
         });
         let after = self.vm.stats();

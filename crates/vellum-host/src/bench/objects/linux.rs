@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 
 use super::PAGE;
+use crate::bench::linux::touch;
 use crate::bench::measure::{Timed, time, timed};
 
 /// A file in the page cache, clean; it goes with the value.
@@ -63,17 +64,8 @@ impl Mapping {
         let _ = unsafe { libc::madvise(self.at.as_ptr().cast(), self.bytes, advice) };
     }
     pub fn touch(&self, write: bool) {
-        for offset in (0..self.bytes).step_by(PAGE as usize) {
-            // SAFETY: inside the mapping, which nobody else touches, nor cuts.
-            unsafe {
-                let byte = self.at.add(offset);
-                if write {
-                    byte.write_volatile(1);
-                } else {
-                    std::hint::black_box(byte.read_volatile());
-                }
-            }
-        }
+        // SAFETY: inside the mapping, which nobody else touches, nor cuts.
+        unsafe { touch(self.at.as_ptr(), self.bytes, PAGE as usize, write) }
     }
 }
 
