@@ -23,4 +23,4 @@ pub use vellum::stats::{Counter, Stats};
 pub use vellum::unstable::Extent;
 pub use vellum::unstable::Token;
 pub use vellum::unstable::{AllocRequest, Frames};
-pub use vellum::vm::{Object, ObjectPart, Vm};
+pub use vellum::vm::{Object, ObjectPart, ReadPattern, Vm};

@@ -7,6 +7,7 @@
 use crate::addr::{Order, PAGE_SIZE};
 use crate::error::ConfigError;
 use crate::machine::RUN_PAGES;
+use crate::object::MOST_AHEAD;
 
 /// Most colours there are: those of s390 from z13 on, the most any kernel has used.
 pub const MAX_COLOURS: u64 = 128;
@@ -178,7 +179,7 @@ pub struct Config {
     /// are mapped; [`MOST_AROUND`] where it says more, [`Order::BASE`] for none but the page.
     pub file_around: Order,
     /// `file.readahead`: base pages that a pager is asked for at once while they are wanted in
-    /// order; [`RUN_PAGES`] at most, 1 for none ahead.
+    /// order; 512 at most, 1 for none ahead.
     pub file_readahead: u64,
 }
 
@@ -426,13 +427,13 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "file.readahead",
-        values: "off|BYTES, whole pages to 128K",
+        values: "off|BYTES, whole pages to 2M",
         default: "128K",
         trades: "one request of a pager for many pages that follow each other, for memory and time \
                  of those that nobody uses",
         set: |c, _, v| {
             let pages = if v == "off" { Some(1) } else { bytes(v).and_then(whole_pages) };
-            let pages = pages.filter(|&pages| pages <= RUN_PAGES as u64);
+            let pages = pages.filter(|&pages| pages <= MOST_AHEAD);
             pages.map(|pages| c.file_readahead = pages).is_some()
         },
     },
@@ -513,7 +514,7 @@ mod tests {
         for v in ["0", "4K", "12K", "512K"] {
             assert!(Config::default().set("file.around", v).is_err(), "{v}");
         }
-        for v in ["0", "6K", "132K"] {
+        for v in ["0", "6K", "2052K"] {
             assert!(Config::default().set("file.readahead", v).is_err(), "{v}");
         }
         assert_eq!(Config::default().set("no.such", "on"), Err(ConfigError::UnknownSwitch));

@@ -101,8 +101,10 @@ counters! {
     PageOut = "pgpgout",
     /// Faults for which a pager had to read.
     MajorFaults = "pgmajfault",
-    /// Pages that pagers were asked for before anybody wanted them.
+    /// Pages that pagers have read before anybody wanted them.
     ReadaheadPages = "readahead_pages",
+    /// Gauge: those of them that nobody has mapped, read or written so far, freed ones included.
+    ReadaheadUnused = "readahead_unused",
     /// Runs that a pager could not write.
     WritebackErrors = "writeback_errors",
     /// Gauge: pages of objects that at least one entry maps.

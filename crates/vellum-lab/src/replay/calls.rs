@@ -42,6 +42,10 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
         Change::Advise { mapping, offset, len, advice: Advice::Other(how @ (22 | 23)) } => {
             populate(s, *mapping, (*offset, len.next_multiple_of(4096)), *how == 23)
         }
+        Change::Advise { mapping, offset, len, advice: Advice::Other(files::WILL_NEED) } => {
+            s.will_need(*mapping, *offset, *len);
+            Ok(())
+        }
         Change::Advise { mapping, offset, len, advice } => match wish(*advice) {
             Some(wish) => {
                 on(s, *mapping, *offset, *len, |va, len| s.vm.advise(s.space, va, len, wish))

@@ -17,7 +17,7 @@ use vellum::error::{ObjectError, SpaceError};
 use vellum::machine::Use;
 use vellum::space::{Attrs, Placement};
 use vellum::stats::Counter;
-use vellum::vm::{Object, ObjectPart, Vm};
+use vellum::vm::{Object, ObjectPart, ReadPattern, Vm};
 use vellum_sim::SimMachine;
 use vellum_sim::format::Format;
 use vellum_trace::event::{Map, MapKind};
@@ -34,7 +34,12 @@ const PIECE: usize = 128 << 10;
 const AROUND: u64 = 256 << 10;
 /// The share of the machine's memory that warm files leave free, as a divisor.
 const LEFT_FREE: u64 = 8;
-/// `POSIX_FADV_DONTNEED`.
+/// `POSIX_FADV_NORMAL`, `RANDOM`, `SEQUENTIAL`, `WILLNEED`, `DONTNEED`; those of `madvise` have the
+/// same numbers.
+const NORMAL: u32 = 0;
+const RANDOM: u32 = 1;
+const SEQUENTIAL: u32 = 2;
+pub const WILL_NEED: u32 = 3;
 const DONT_NEED: u32 = 4;
 /// Pagers from here on are those of mappings whose file the trace does not name.
 const UNNAMED: u64 = 1 << 32;
@@ -82,13 +87,17 @@ pub struct Files {
 /// Counts of what was done before the program began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Before {
-    counts: [i64; 3],
+    counts: [i64; 4],
 }
 
 impl Before {
     /// The counters that are corrected by it.
-    pub const COUNTERS: [Counter; 3] =
-        [Counter::PageIn, Counter::ReadaheadPages, Counter::ObjectNodeVisits];
+    pub const COUNTERS: [Counter; 4] = [
+        Counter::PageIn,
+        Counter::ReadaheadPages,
+        Counter::ReadaheadUnused,
+        Counter::ObjectNodeVisits,
+    ];
 
     /// How much of a counter was counted then.
     pub fn of(&self, counter: Counter) -> i64 {
@@ -336,20 +345,42 @@ impl<F: Format> Session<'_, '_, F> {
         self.vm.objects().sync(&object, offset, bytes).map_err(|e| self.bad_file(e))
     }
 
-    /// `posix_fadvise` by the program. What is not needed any more is evicted; other advice changes
-    /// nothing.
+    /// `posix_fadvise` by the program; what is not needed any more is evicted. Linux keeps a
+    /// pattern for each opening of the file, and this for the file.
     pub(super) fn file_advise(
         &self,
         file: u32,
         (offset, bytes): (u64, u64),
         advice: u32,
     ) -> Result<(), LabError> {
-        if advice == DONT_NEED {
-            let object = self.object(Key::File(file), None)?;
-            self.vm.objects().evict(&object, offset, bytes);
-            self.chill(Key::File(file), offset, offset.saturating_add(bytes));
+        let key = Key::File(file);
+        let (object, objects) = (self.object(key, None)?, self.vm.objects());
+        let end = offset.saturating_add(bytes);
+        match advice {
+            NORMAL => objects.advise(&object, ReadPattern::Normal),
+            RANDOM => objects.advise(&object, ReadPattern::Random),
+            SEQUENTIAL => objects.advise(&object, ReadPattern::Sequential),
+            WILL_NEED => {
+                self.warm(key, &object, (offset, end));
+                objects.will_need(&object, offset, bytes);
+            }
+            DONT_NEED => {
+                objects.evict(&object, offset, bytes);
+                self.chill(key, offset, end);
+            }
+            _ => {}
         }
         Ok(())
+    }
+
+    /// `madvise` by the program: it will need a part of a mapping.
+    pub(super) fn will_need(&self, mapping: u32, from: u64, len: u64) {
+        self.warm_part(mapping, from, from.saturating_add(len));
+        let files = self.files.borrow();
+        let Some(&Shown { key, offset }) = files.of.get(&mapping) else { return };
+        let Some(object) = files.objects.get(&key).cloned() else { return };
+        drop(files);
+        self.vm.objects().will_need(&object, offset.saturating_add(from), len);
     }
 
     /// Memory has run out: clean pages of files go. Says whether there were any.
@@ -368,6 +399,8 @@ impl<F: Format> Session<'_, '_, F> {
 
     /// The program is over, and no space maps a file any more.
     pub(super) fn close_files(files: Files, vm: &Vm<SimMachine<F>>) {
+        let machine = vm.machine();
+        machine.beforehand(|| machine.finish_io(|done| vm.objects().answer(done)));
         for object in files.objects.into_values().filter_map(Rc::into_inner) {
             vm.objects().discard(object);
         }

@@ -145,6 +145,7 @@ pub const GROUPS: &[Group] = &[
             row("read, KiB", "pgpgin", Unit::Count),
             row("written, KiB", "pgpgout", Unit::Count),
             row("pages read ahead", "readahead_pages", Unit::Count),
+            row("of them never used", "readahead_unused", Unit::Count),
         ],
     },
     Group {

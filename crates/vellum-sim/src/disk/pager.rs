@@ -1,6 +1,6 @@
 //! The machine's side of pagers: every file is on the machine's disk.
 
-use vellum::machine::{PageAnswer, PageRun};
+use vellum::machine::{Machine, PageAnswer, PageRun};
 
 use super::{Files, Request};
 use crate::format::Format;
@@ -77,6 +77,17 @@ impl<F: Format> SimMachine<F> {
     /// Whether the machine has a disk.
     pub fn has_disk(&self) -> bool {
         self.state.with(|s| s.disk.line.is_some())
+    }
+
+    /// Waits for all requests that are under way, and answers them: nobody waits for what was read
+    /// ahead.
+    pub fn finish_io(&self, answer: impl Fn(PageAnswer)) {
+        while self.state.with(|s| s.disk.next_due().is_some()) {
+            match self.page_answer() {
+                Some(done) => answer(done),
+                None => self.wait(0, &|| true),
+            }
+        }
     }
 
     /// A file has no more than so many bytes on the disk: what it has past them goes. A file of

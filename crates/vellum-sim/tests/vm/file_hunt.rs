@@ -137,6 +137,7 @@ fn hunt<F: Format>(mmu: MmuKind, seed: u64) -> Result<(u64, i64), Stop> {
     // All of it is on the disk when a sync says so, and comes back from there.
     let lines = lines.take();
     let lost = sim.solo(0, |cpu| {
+        sim.finish_io(|done| vm.objects().answer(done));
         while vm.objects().sync(&file, 0, u64::MAX).is_err() {}
         vm.objects().evict(&file, 0, u64::MAX);
         assert_eq!(vm.objects().usage(&file).pages, 0);
@@ -147,6 +148,7 @@ fn hunt<F: Format>(mmu: MmuKind, seed: u64) -> Result<(u64, i64), Stop> {
         let places: Vec<u64> = last.lines.keys().copied().collect();
         places.iter().for_each(|&place| last.check(place));
         vm.deactivate();
+        sim.finish_io(|done| vm.objects().answer(done));
         places.len() as u64 - last.checked
     })?;
     assert_eq!(lost, 0);

@@ -72,6 +72,8 @@ pub(crate) enum Step {
     Frozen,
     /// The page has to be read from a pager, with nothing held.
     Fetch,
+    /// The next pages are to be read from the pager, with nothing held; then look again.
+    FetchNext,
     /// A pager fills the page, whose frame is kept for who waits: wait, then look again.
     Reading(Pfn),
     /// No huge block was to be had: look again, for a base page.

@@ -22,7 +22,7 @@ use crate::error::{FaultError, NoMemory};
 use crate::fault::around::Around;
 use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
-use crate::frame::SlabRef;
+use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine};
 use crate::object::{Fetch, FindPage, ObjectIo, ObjectPage, Present};
 use crate::pagetable::transit::{Settled, Transit, frame_of};
@@ -42,6 +42,13 @@ pub(crate) const BATCH: usize = 64;
 /// How often a visit that found not all looks at the counts before the next one, at most. Basis: a
 /// guess; it decides how much of a long fork the visits beside it repeat.
 const MOST_WAIT: u32 = 64;
+
+/// A page that is wanted from a pager; its object is kept.
+struct Wanted {
+    object: SlabRef,
+    index: u64,
+    want: AllocRequest,
+}
 
 pub(crate) struct ObjectFault<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -71,6 +78,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                     }
                     return self.map_here(seen, page, &epoch);
                 }
+                Present::Ahead => return Ok(Step::FetchNext),
                 Present::Absent(place) if record.pager().is_none() => {
                     let zeros = (&self.want(seen), ask.va);
                     if let Some(pfn) = self.make_page_near((object, index), place, zeros, &epoch) {
@@ -136,6 +144,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 ObjectFrame(self.0).keep(pfn);
                 Ok(Step::Reading(pfn))
             }
+            Present::Ahead => Ok(Step::FetchNext),
             Present::Absent(_) if paged => Ok(Step::Fetch),
             // A copy of zeros, which is all that the object has there.
             Present::Absent(_) if copies => {
@@ -148,18 +157,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     /// Has the pager fill the page at an address. The caller holds no lock and is in no epoch.
     #[cold]
     pub fn fetch(self, space: &SpaceRecord, ask: FaultRequest) -> Result<Step, FaultError> {
-        let (object, index, want) = {
-            let _epoch = self.epochs.enter(&self.machine);
-            let Some(seen) = self.0.seen(space, ask.va) else { return Ok(Step::Again) };
-            let Some((object, index)) = self.object_at(seen.region, ask.va) else {
-                return Ok(Step::Again);
-            };
-            let record = self.object(object);
-            if record.pager().is_none() {
-                return Ok(Step::Again);
-            }
-            record.attachments.keep();
-            (object, index, self.want(&seen))
+        let Some(Wanted { object, index, want }) = self.keep_paged(space, ask) else {
+            return Ok(Step::Again);
         };
         let fetched = ObjectIo(self.0).fetch_page(object, index, &want, &mut Token::top());
         self.let_go_of(object);
@@ -171,6 +170,27 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             // It is there, or lies past the end.
             Fetch::There | Fetch::Beyond => Ok(Step::Again),
         }
+    }
+
+    /// Has the pager fill the pages after those of the last fetch. As [`fetch`](Self::fetch).
+    #[cold]
+    pub fn fetch_next(self, space: &SpaceRecord, ask: FaultRequest) {
+        if let Some(Wanted { object, index, want }) = self.keep_paged(space, ask) {
+            ObjectIo(self.0).fetch_next(object, index, &want, &mut Token::top());
+            self.let_go_of(object);
+        }
+    }
+
+    /// The object with a pager that is mapped at an address, which is kept, the index, and which
+    /// frame is wanted.
+    fn keep_paged(self, space: &SpaceRecord, ask: FaultRequest) -> Option<Wanted> {
+        let _epoch = self.epochs.enter(&self.machine);
+        let seen = self.0.seen(space, ask.va)?;
+        let (object, index) = self.object_at(seen.region, ask.va)?;
+        let record = self.object(object);
+        record.pager()?;
+        record.attachments.keep();
+        Some(Wanted { object, index, want: self.want(&seen) })
     }
 
     /// Marks a page that is about to be written, for its pager.

@@ -96,6 +96,7 @@ impl<M: Machine> Serve<'_, M> {
                     tried = ObjectFault(self.0).fetch(space, ask);
                     continue;
                 }
+                Ok(Step::FetchNext) => ObjectFault(self.0).fetch_next(space, ask),
                 Ok(Step::Reading(pfn)) => {
                     ObjectIo(self.0).wait_for_pager(pfn).map_err(|_| FaultError::Io)?;
                 }

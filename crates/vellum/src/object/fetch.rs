@@ -1,31 +1,49 @@
-//! Fetching a page that is absent from its object's pager, and reading ahead.
+//! Fetching pages that are absent from their object's pager, and reading ahead.
 //!
 //! ```text
 //!   pages of one fetch   1 after a jump; 4 at the object's beginning; after that twice as many as
 //!                        the last time, as long as each fetch begins where the last one ended
 //! ```
-//! One run has all of them: those that follow the page asked for, as far as they are absent, lie
-//! before the object's end, and memory is there. Nobody waits for them but who comes to use one
-//! (`file.readahead`). If the run cannot be read, the page asked for is read alone. Where reads are
-//! is kept for each object, not for each reader: two who read different parts in turn get no pages
-//! ahead.
+//! Who wants the first page waits for it; nobody waits for the others. The first use of one of
+//! those begins the next fetch, so that the pager reads while the pages before are used. They are
+//! as many as are absent, lie before the object's end, and find memory, up to `file.readahead`.
+//! If a run cannot be read, its first page is read alone. Where reads are is kept for each object,
+//! not for each reader: two who read different parts in turn get few pages ahead.
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, PageIo, SlabRef};
 use crate::machine::{Machine, RUN_PAGES, Use};
 use crate::object::manage::owner_of;
-use crate::object::page::entry_for;
-use crate::object::record::ObjectRecord;
+use crate::object::page::{MOST_SEEN, entry_for};
+use crate::object::record::{MOST_AHEAD, ObjectRecord, ReadPattern};
 use crate::object::trie::InsertError;
 use crate::object::{ObjectIo, ObjectPage, Tries};
 use crate::rmap::object_page::ObjectFrame;
-use crate::stats::Counter;
 use crate::sync::{Above, Object, Token};
 
 /// Pages of the first fetch, at an object's beginning. Basis: outside; Linux begins with four for a
 /// reader of single pages (`get_init_ra_size`).
 const FIRST: u64 = 4;
+
+/// What is asked for.
+struct Ask<'w> {
+    first: u64,
+    /// Pages, at most.
+    pages: u64,
+    want: &'w AllocRequest,
+    /// The caller waits for the first page, whose frame is kept. The others are ahead of who will
+    /// want them.
+    waits: bool,
+}
+
+/// What became of that.
+struct Asked {
+    pfn: Pfn,
+    /// Pages that the pager was asked for, and what was in the way of the next one.
+    pages: u64,
+    end: Option<InsertError>,
+}
 
 /// How the attempt to fetch a page began.
 pub(crate) enum Fetch {
@@ -47,14 +65,106 @@ impl<M: Machine> ObjectIo<'_, M> {
         want: &AllocRequest,
         token: &mut Token<H>,
     ) -> Result<Fetch, NoMemory> {
+        let pages = self.pages_to_fetch(self.object(object), index);
+        let ask = Ask { first: index, pages, want, waits: true };
+        let asked = self.ask_run(object, &ask, token)?;
+        match asked.end {
+            Some(InsertError::Index) if asked.pages == 0 => Ok(Fetch::Beyond),
+            Some(InsertError::Occupied) if asked.pages == 0 => Ok(Fetch::There),
+            _ => {
+                self.ask_more(object, &ask, asked.pages, token);
+                Ok(Fetch::Begun(asked.pfn))
+            }
+        }
+    }
+
+    /// Begins the next fetch: somebody has used a page of the last one. As
+    /// [`fetch_page`](ObjectIo::fetch_page).
+    pub fn fetch_next<H: Above<Object>>(
+        self,
+        object: SlabRef,
+        index: u64,
+        want: &AllocRequest,
+        token: &mut Token<H>,
+    ) {
         let record = self.object(object);
-        let mut most = self.pages_to_fetch(record, index);
+        // Or somebody else has begun it.
+        if record.is_newest(index) {
+            let (first, _) = record.fetched();
+            let pages = self.pages_to_fetch(record, first);
+            record.set_fetched(first, 0);
+            self.ask_more(object, &Ask { first, pages, want, waits: false }, 0, token);
+        }
+    }
+
+    /// `Objects::will_need`: asks for what is absent among the pages of `[first, end)`, as far as
+    /// there is memory.
+    pub fn fetch_ahead<H: Above<Object>>(
+        self,
+        object: SlabRef,
+        (first, end): (u64, u64),
+        want: &AllocRequest,
+        token: &mut Token<H>,
+    ) {
+        let (record, mut next) = (self.object(object), first);
+        while next < end.min(record.pages()) {
+            let gap = {
+                let mut guard = Tries::new(self.0).lock(&record.trie, token);
+                let mut cursor = guard.cursor();
+                cursor.set_limit(end.min(next.saturating_add(MOST_SEEN as u64)));
+                cursor.next_gap(next)
+            };
+            let Some(first) = gap else {
+                next = next.saturating_add(MOST_SEEN as u64);
+                continue;
+            };
+            let ask = Ask { first, pages: end - first, want, waits: false };
+            match self.ask_run(object, &ask, token) {
+                Ok(Asked { pages: 0, end: Some(InsertError::Index), .. }) | Err(NoMemory) => return,
+                Ok(asked) => next = first + asked.pages,
+            }
+        }
+    }
+
+    /// Asks for the pages of a fetch after the first ones, and notes how far it goes.
+    fn ask_more<H: Above<Object>>(
+        self,
+        object: SlabRef,
+        ask: &Ask<'_>,
+        mut asked: u64,
+        token: &mut Token<H>,
+    ) {
+        let had = asked;
+        while asked < ask.pages {
+            let (first, pages) = (ask.first + asked, ask.pages - asked);
+            let more = Ask { first, pages, waits: false, ..*ask };
+            let Ok(Asked { pages, end, .. }) = self.ask_run(object, &more, token) else { break };
+            asked += pages;
+            if end.is_some() {
+                break;
+            }
+        }
+        if asked > had {
+            self.object(object).set_fetched(ask.first + asked, asked);
+        }
+    }
+
+    /// Asks the pager for one run: absent pages that follow each other.
+    fn ask_run<H: Above<Object>>(
+        self,
+        object: SlabRef,
+        ask: &Ask<'_>,
+        token: &mut Token<H>,
+    ) -> Result<Asked, NoMemory> {
+        let record = self.object(object);
+        let mut most = ask.pages.min(RUN_PAGES as u64) as usize;
         let mut pages = [(Pfn(0), 0); RUN_PAGES];
-        let put = loop {
+        let (put, end) = loop {
             let _in_hand = self.hands.begin(&self.machine);
-            let taken = self.take_pages(object, index, want, &mut pages[..most])?;
-            // For who waits.
-            ObjectFrame(self.0).keep(pages[0].0);
+            let taken = self.take_pages(object, ask, &mut pages[..most])?;
+            if ask.waits {
+                ObjectFrame(self.0).keep(pages[0].0);
+            }
             let (put, end) = self.put_pages(record, &pages[..taken], token);
             for &(pfn, index) in &pages[put..taken] {
                 let data = Data::of(self.frames.record(pfn));
@@ -64,30 +174,35 @@ impl<M: Machine> ObjectIo<'_, M> {
                 self.untake(pfn, Order::BASE);
             }
             match end {
-                Some(InsertError::Index) if put == 0 => return Ok(Fetch::Beyond),
-                Some(InsertError::Occupied) if put == 0 => return Ok(Fetch::There),
-                // Pages ahead have taken the memory of the node.
-                Some(_) if put == 0 && taken > 1 => most = 1,
-                Some(_) if put == 0 => return Err(NoMemory),
-                _ => break put,
+                Some(InsertError::NoNodes) if put == 0 && taken > 1 => most = 1,
+                Some(InsertError::NoNodes) if put == 0 => return Err(NoMemory),
+                // There was no memory for all of them.
+                None if put < most => break (put, Some(InsertError::NoNodes)),
+                end => break (put, end),
             }
         };
-        record.set_fetched(index + put as u64, put as u64);
-        self.count_object_pages(record, put as i64);
-        self.count(Counter::ReadaheadPages, put as i64 - 1);
-        self.ask_for(object, &pages[..put]);
-        Ok(Fetch::Begun(pages[0].0))
+        if put != 0 {
+            if ask.waits {
+                record.set_fetched(ask.first + put as u64, put as u64);
+            }
+            self.count_object_pages(record, put as i64);
+            self.ask_for(object, &pages[..put]);
+        }
+        Ok(Asked { pfn: pages[0].0, pages: put as u64, end })
     }
 
     /// How many pages a fetch may have.
-    fn pages_to_fetch(self, record: &ObjectRecord, index: u64) -> usize {
+    fn pages_to_fetch(self, record: &ObjectRecord, index: u64) -> u64 {
         let (next, last) = record.fetched();
-        let pages = match index {
-            _ if index == next && last != 0 => (2 * last).max(FIRST),
-            0 => FIRST,
-            _ => 1,
+        let most = self.config.file_readahead.clamp(1, MOST_AHEAD);
+        let pages = match record.pattern() {
+            ReadPattern::Random => 1,
+            ReadPattern::Sequential => most,
+            ReadPattern::Normal if index == next && last != 0 => (2 * last).max(FIRST),
+            ReadPattern::Normal if index == 0 => FIRST,
+            ReadPattern::Normal => 1,
         };
-        pages.min(self.config.file_readahead).clamp(1, RUN_PAGES as u64) as usize
+        pages.min(most)
     }
 
     /// Frames for pages from an index on, frozen for their pager: as many as there is memory for,
@@ -95,13 +210,12 @@ impl<M: Machine> ObjectIo<'_, M> {
     fn take_pages(
         self,
         object: SlabRef,
-        index: u64,
-        want: &AllocRequest,
+        ask: &Ask<'_>,
         pages: &mut [ObjectPage],
     ) -> Result<usize, NoMemory> {
         let mut taken = 0;
-        for (page, index) in pages.iter_mut().zip(index..) {
-            let want = AllocRequest { use_: Use::Object, index, ..*want };
+        for (page, index) in pages.iter_mut().zip(ask.first..) {
+            let want = AllocRequest { use_: Use::Object, index, ..*ask.want };
             let pfn = match self.frames.alloc(&self.machine, Order::BASE, &want) {
                 Ok(pfn) => pfn,
                 Err(NoMemory) if taken == 0 => return Err(NoMemory),
@@ -110,6 +224,9 @@ impl<M: Machine> ObjectIo<'_, M> {
             let data = Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
             data.freeze();
             data.begin_io(PageIo::Read);
+            if taken != 0 || !ask.waits {
+                data.set_ahead();
+            }
             *page = (pfn, index);
             taken += 1;
         }

@@ -21,6 +21,10 @@ pub(crate) enum Present<'e> {
     Frozen,
     /// The same; a pager fills it.
     Reading(Pfn),
+    /// A page of the last fetch, of which nobody has used another yet: the caller begins the next
+    /// one ([`ObjectIo::fetch_next`](crate::object::ObjectIo::fetch_next)), with nothing held, and
+    /// looks anew.
+    Ahead,
     /// Nothing, and where the lookup ended.
     Absent(TriePlace<'e>),
 }
@@ -54,7 +58,7 @@ impl<'e, M: Machine> FindPage<'e, M> {
             Ok(entry) => entry,
             Err(place) => return Present::Absent(place),
         };
-        self.state_of(&look, index, entry)
+        self.state_of(&look, object, (index, entry))
     }
 
     /// What is at each of the indices from one on, for who asks [`usable`](FindPage::usable)
@@ -73,7 +77,8 @@ impl<'e, M: Machine> FindPage<'e, M> {
     }
 
     /// Whether the page of an entry that was found inside this epoch may be used at once, since it
-    /// is not frozen and lies before the end, and whether it is dirty then.
+    /// is not frozen, lies before the end, and its first use begins no fetch; and whether it is
+    /// dirty then.
     #[inline]
     pub fn usable(
         self,
@@ -81,7 +86,12 @@ impl<'e, M: Machine> FindPage<'e, M> {
         (index, entry): (u64, TrieEntry),
         epoch: &EpochGuard<'_, M>,
     ) -> Option<bool> {
-        match self.state_of(&Look::new(&object.trie, self.0, epoch), index, entry) {
+        let data = Data::of(self.frames.record(entry.pfn()));
+        if data.is_ahead() && object.is_newest(index) {
+            return None;
+        }
+        let look = Look::new(&object.trie, self.0, epoch);
+        match self.state_of(&look, object, (index, entry)) {
             Present::Page { dirty, .. } if index < object.pages() => Some(dirty),
             _ => None,
         }
@@ -90,20 +100,45 @@ impl<'e, M: Machine> FindPage<'e, M> {
     /// What is at an index where an entry was found, which is looked up again where it says that
     /// the page is dirty.
     #[inline(always)]
-    fn state_of(self, look: &Look<'e, M>, index: u64, entry: TrieEntry) -> Present<'e> {
+    fn state_of(
+        self,
+        look: &Look<'_, M>,
+        object: &ObjectRecord,
+        (index, entry): (u64, TrieEntry),
+    ) -> Present<'e> {
         let record = self.frames.record(entry.pfn());
         touch(&self.machine, record, false);
         let data = Data::of(record);
-        if !data.is_frozen() {
-            // The mark is asked again, since it may be of before somebody froze the page and thawed
-            // it. From here on who freezes it waits for the caller's epoch.
-            let dirty = |entry: TrieEntry| entry.is_marked(PageMark::Dirty);
-            let dirty = dirty(entry) && look.find(index, &mut 0).is_ok_and(dirty);
-            return Present::Page { pfn: entry.pfn(), dirty };
+        if !data.is_plain()
+            && let Some(other) = self.other_than_page(object, (index, entry.pfn()), data)
+        {
+            return other;
         }
-        match data.io() {
-            Some(PageIo::Read) => Present::Reading(entry.pfn()),
-            _ => Present::Frozen,
+        // The mark is asked again, since it may be of before somebody froze the page and thawed it.
+        // From here on who freezes it waits for the caller's epoch.
+        let dirty = |entry: TrieEntry| entry.is_marked(PageMark::Dirty);
+        let dirty = dirty(entry) && look.find(index, &mut 0).is_ok_and(dirty);
+        Present::Page { pfn: entry.pfn(), dirty }
+    }
+
+    /// A page is frozen, or was read ahead and is used now.
+    #[cold]
+    fn other_than_page(
+        self,
+        object: &ObjectRecord,
+        (index, pfn): (u64, Pfn),
+        data: Data<'_>,
+    ) -> Option<Present<'e>> {
+        if data.is_frozen() {
+            return Some(match data.io() {
+                Some(PageIo::Read) => Present::Reading(pfn),
+                _ => Present::Frozen,
+            });
         }
+        if data.end_ahead() {
+            self.count_here(Counter::ReadaheadUnused, -1);
+            return object.is_newest(index).then_some(Present::Ahead);
+        }
+        None
     }
 }

@@ -127,12 +127,21 @@ impl<M: Machine> ObjectIo<'_, M> {
         // What lies past the end reads as zeros. Who changes the size waits for the page.
         let size = self.object(object).bytes().saturating_sub(run.offset());
         let bytes = bytes.min(size);
+        let mut ahead = 0;
         for (n, &pfn) in run.frames().iter().enumerate() {
             let filled = bytes.saturating_sub(n as u64 * PAGE).min(PAGE);
             self.clear_bytes(pfn, filled as usize, PAGE_SIZE);
+            let data = Data::of(self.frames.record(pfn));
+            // What the pager does not have is not read.
+            if filled == 0 {
+                data.end_ahead();
+            }
+            ahead += i64::from(data.is_ahead());
             ObjectFrame(self.0).end_read(pfn, false);
         }
         self.count(Counter::PageIn, (bytes.div_ceil(1024)) as i64);
+        self.count(Counter::ReadaheadPages, ahead);
+        self.count(Counter::ReadaheadUnused, ahead);
     }
 
     /// The pages are absent again. Of several only the first is certain to be wanted, and another

@@ -4,7 +4,7 @@ use crate::addr::{Pfn, Va};
 use crate::error::{Invalid, NoMemory, ObjectError, ensure};
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use, Verb};
-use crate::object::record::{Object, ObjectRecord};
+use crate::object::record::{Object, ObjectRecord, ReadPattern};
 use crate::object::{MOST_BYTES, ObjectLayer, Tries};
 use crate::rmap::attachment::Attach;
 use crate::rmap::object_page::ObjectFrame;
@@ -32,6 +32,11 @@ impl<M: Machine> ObjectLayer<M> {
         let guard = Tries::new(self).lock(&record.trie, &mut top);
         let (bytes, pages) = (record.bytes(), guard.entries());
         ObjectUsage { bytes, pages, dirty_pages: record.dirty(), seals: record.seals() }
+    }
+
+    /// `Objects::advise`.
+    pub fn set_read_pattern(&self, object: &Object, pattern: ReadPattern) {
+        self.record_of_object(object).set_pattern(pattern);
     }
 
     /// An object of so many bytes.

@@ -18,8 +18,8 @@ pub(crate) use find_page::{FindPage, Present};
 pub(crate) use io::{NextDirty, ObjectIo};
 pub(crate) use layer::ObjectLayer;
 pub(crate) use page::{ObjectPage, PageKind};
-pub(crate) use record::{MOST_BYTES, ObjectRecord};
-pub use record::{Object, ObjectPart};
+pub(crate) use record::{MOST_AHEAD, MOST_BYTES, ObjectRecord};
+pub use record::{Object, ObjectPart, ReadPattern};
 pub use trie::{
     INDEX_END, InsertError, NodeReserve, PageMark, Shape, Trie, TrieEntry, TriePlace, TrieReader,
 };

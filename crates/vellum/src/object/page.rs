@@ -13,7 +13,7 @@ use crate::sync::{Above, EpochGuard, Object, Token};
 
 /// Pages that are looked at under the guard at once. Basis: a guess; it bounds how long
 /// others wait for the guard.
-const MOST_SEEN: usize = 512;
+pub(super) const MOST_SEEN: usize = 512;
 
 /// Which pages of an object are meant.
 #[derive(Clone, Copy, PartialEq, Eq)]

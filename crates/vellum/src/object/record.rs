@@ -4,11 +4,11 @@ use core::ptr::NonNull;
 
 use crate::addr::PAGE_SIZE;
 use crate::frame::SlabRef;
-use crate::machine::{Machine, RUN_PAGES};
+use crate::machine::Machine;
 use crate::object::trie::{INDEX_END, Trie};
 use crate::rmap::attachment::AttachmentList;
 use crate::space::Seals;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::touch;
 
 /// An object: pages that several spaces may map. It lasts as long as a handle of it or a mapping.
@@ -68,11 +68,27 @@ impl Object {
 /// Bytes that an object may have, at most: what is left of 2^64 so that no end wraps.
 pub(crate) const MOST_BYTES: u64 = !(PAGE_SIZE as u64 - 1);
 
+/// Pages of a fetch, at most: 2 MiB.
+pub(crate) const MOST_AHEAD: u64 = 512;
 /// Bits that say how many pages the last fetch had; the index after it has the rest.
-const FETCHED_BITS: u32 = 6;
+const FETCHED_BITS: u32 = 10;
 const FETCHED_MASK: u64 = (1 << FETCHED_BITS) - 1;
 
-const _: () = assert!(RUN_PAGES as u64 <= FETCHED_MASK && INDEX_END <= u64::MAX >> FETCHED_BITS);
+const _: () = assert!(MOST_AHEAD <= FETCHED_MASK && INDEX_END <= u64::MAX >> FETCHED_BITS);
+
+/// How an object with a pager will be read: see
+/// [`Objects::advise`](crate::vm::Objects::advise).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(u32)]
+pub enum ReadPattern {
+    /// Pages are read ahead while they are wanted in order.
+    #[default]
+    Normal,
+    /// As many as are allowed are read ahead from the first page on, and after each jump.
+    Sequential,
+    /// None are read ahead.
+    Random,
+}
 
 /// Part of an object: what a mapping begins with.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +111,8 @@ pub(crate) struct ObjectRecord {
     /// Where the last fetch from the pager ended, and below that, in six bits, how many pages it
     /// had. Anyone; it decides about speed alone.
     fetched: AtomicU64,
+    /// A [`ReadPattern`]. Anyone; it decides about speed alone.
+    pattern: AtomicU32,
     /// Pages with the mark `Dirty`. Under the guard.
     dirty: AtomicU64,
     /// Not 0 while a call takes pages out. Anyone, by exchange.
@@ -115,12 +133,13 @@ impl ObjectRecord {
         let (next, previous) = (AtomicU64::new(0), AtomicU64::new(0));
         let attachments = AttachmentList::new();
         let (dirty, seals) = (AtomicU64::new(0), AtomicU64::new(0));
-        let fetched = AtomicU64::new(0);
+        let (fetched, pattern) = (AtomicU64::new(0), AtomicU32::new(0));
         ObjectRecord {
             attachments,
             size,
             pager,
             fetched,
+            pattern,
             dirty,
             changing,
             seals,
@@ -151,6 +170,26 @@ impl ObjectRecord {
     /// Notes a fetch.
     pub(super) fn set_fetched(&self, next: u64, pages: u64) {
         self.fetched.store(next << FETCHED_BITS | pages, Ordering::Relaxed);
+    }
+
+    /// Whether a page is one of the last fetch.
+    pub(super) fn is_newest(&self, index: u64) -> bool {
+        let (next, last) = self.fetched();
+        next.wrapping_sub(last) <= index && index < next
+    }
+
+    /// How it is read.
+    pub(super) fn pattern(&self) -> ReadPattern {
+        match self.pattern.load(Ordering::Relaxed) {
+            1 => ReadPattern::Sequential,
+            2 => ReadPattern::Random,
+            _ => ReadPattern::Normal,
+        }
+    }
+
+    /// Says how it will be read.
+    pub(super) fn set_pattern(&self, pattern: ReadPattern) {
+        self.pattern.store(pattern as u32, Ordering::Relaxed);
     }
 
     /// Pages that were written since they were last clean.

@@ -2,7 +2,7 @@
 
 use crate::error::ObjectError;
 use crate::machine::{Machine, PageAnswer};
-use crate::object::{Object, ObjectIo};
+use crate::object::{Object, ObjectIo, ReadPattern};
 use crate::ops::object::bytes::ObjectBytes;
 use crate::ops::object::resize::Resize;
 use crate::ops::object::sparse::Sparse;
@@ -78,6 +78,18 @@ impl<M: Machine> Objects<'_, M> {
     /// pager is at, stay; so do all without a pager. The caller holds no lock.
     pub fn evict(self, object: &Object, offset: u64, bytes: u64) -> u64 {
         Resize(&self.0.layers).evict(object, offset, bytes)
+    }
+
+    /// Says how an object with a pager will be read, by everybody: what is read ahead. Wrong advice
+    /// costs time alone.
+    pub fn advise(self, object: &Object, pattern: ReadPattern) {
+        self.0.layers.set_read_pattern(object, pattern);
+    }
+
+    /// Asks the pager for what is absent among so many bytes from `offset` on, and does not wait
+    /// for it. It ends early where memory does. The caller holds no lock.
+    pub fn will_need(self, object: &Object, offset: u64, bytes: u64) {
+        ObjectBytes(&self.0.layers).will_need(object, offset, bytes);
     }
 
     /// Gives the handle back. The object goes now, or with its last mapping, and what is dirty then

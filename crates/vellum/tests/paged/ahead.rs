@@ -10,26 +10,134 @@ fn runs<C: Arch>(f: &Paged<C>) -> Vec<(u64, u64)> {
     f.calls(false).into_iter().map(|(page, bytes)| (page, bytes.div_ceil(KIB4))).collect()
 }
 
-on_both!(doubles, runs_double_while_pages_are_wanted_in_order);
+on_both!(doubles, fetches_double_and_the_first_use_of_one_begins_the_next);
 
 fn doubles<C: Arch>() {
     for (most, wanted) in [
         (1, vec![(0, 1), (1, 1), (2, 1)]),
         (3, vec![(0, 3), (3, 3), (6, 3)]),
         (32, vec![(0, 4), (4, 8), (12, 16), (28, 32), (60, 32)]),
-        (1000, vec![(0, 4), (4, 8), (12, 16), (28, 32), (60, 32)]),
+        // Longer ones are several runs.
+        (50, vec![(0, 4), (4, 8), (12, 16), (28, 32), (60, 32), (92, 18), (110, 32), (142, 18)]),
     ] {
         let f = paged_ahead::<C>(600 * KIB4, most);
-        let pages = wanted.iter().map(|run| run.1).sum();
-        (0..pages).for_each(|n| assert_eq!(f.peek(n), Ok(n + 1), "page {n}, at most {most}"));
-        assert_eq!(runs(&f), wanted, "at most {most}");
-        let ahead = pages as i64 - wanted.len() as i64;
-        assert_eq!(f.fx.count(Counter::ReadaheadPages), ahead, "at most {most}");
-        assert_eq!(f.fx.count(Counter::MajorFaults), wanted.len() as i64);
+        let mut got = Vec::new();
+        let mut next = 0;
+        while got.len() < wanted.len() {
+            assert_eq!(f.peek(next), Ok(next + 1), "page {next}, at most {most}");
+            let runs = runs(&f);
+            // The page of a fetch that is used first has the next one begun.
+            let of_next = wanted.get(got.len()..got.len() + runs.len());
+            assert_eq!(Some(&runs[..]), of_next, "at page {next}, at most {most}");
+            got.extend(runs);
+            next += 1;
+        }
+        let pages: u64 = wanted.iter().map(|run| run.1).sum();
+        let faults = if most == 1 { 3 } else { 1 };
+        assert_eq!(f.fx.count(Counter::ReadaheadPages), pages as i64 - faults, "at most {most}");
+        assert_eq!(f.fx.count(Counter::MajorFaults), faults);
         assert_eq!(f.fx.count(Counter::PageIn), 4 * pages as i64);
         f.fx.check(&[&f.space]);
         f.end([]);
     }
+}
+
+on_both!(asks_early, the_pager_reads_the_next_pages_while_those_before_are_used);
+
+fn asks_early<C: Arch>() {
+    let f = paged_ahead::<C>(600 * KIB4, 32);
+    assert_eq!(f.peek(0), Ok(1));
+    // From here on the disk does not answer.
+    f.disk().set(LATE);
+    assert_eq!([1, 2, 3].map(|n| f.peek(n)), [Ok(2), Ok(3), Ok(4)]);
+    assert_eq!(runs(&f), [(0, 4), (4, 8)]);
+    f.disk().waiting(f.fx.m()).into_iter().for_each(|done| f.fx.vm.objects().answer(done));
+    assert_eq!(f.word(4), Ok(5));
+    assert_eq!(runs(&f), [(12, 16)]);
+    assert_eq!(f.fx.count(Counter::MajorFaults), 1);
+    f.disk().waiting(f.fx.m()).into_iter().for_each(|done| f.fx.vm.objects().answer(done));
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}
+
+on_both!(unused, what_is_read_ahead_counts_as_unused_until_somebody_uses_it);
+
+fn unused<C: Arch>() {
+    // Each page by itself, without what is mapped around it.
+    let config = Config { file_readahead: 4, file_around: Order::BASE, ..Config::default() };
+    for (n, by_mapping) in [(7, true), (7, false), (40, true)] {
+        let f = paged_with::<C>(40 * KIB4, config);
+        let use_page = |n| match by_mapping {
+            true => assert_eq!(f.peek(n), Ok(n + 1)),
+            false => assert_eq!(f.word(n), Ok(n + 1)),
+        };
+        (0..n).chain(0..n).for_each(use_page);
+        let count = |c| f.fx.count(c);
+        let used = count(Counter::ReadaheadPages) - count(Counter::ReadaheadUnused);
+        assert_eq!(used, n as i64 - 1, "all but the first, which somebody waited for");
+        assert_eq!(count(Counter::PageIn) / 4, count(Counter::ReadaheadPages) + 1);
+        // Those that go without having been used stay counted.
+        let unused = count(Counter::ReadaheadUnused);
+        assert_eq!(unused, if n == 40 { 0 } else { 5 });
+        f.evict();
+        assert_eq!(count(Counter::ReadaheadUnused), unused);
+        f.end([]);
+    }
+}
+
+on_both!(patterns, advice_says_what_is_read_ahead);
+
+fn patterns<C: Arch>() {
+    let f = paged_ahead::<C>(600 * KIB4, 16);
+    let objects = f.fx.vm.objects();
+    objects.advise(&f.object, ReadPattern::Random);
+    (0..6).for_each(|n| assert_eq!(f.word(n), Ok(n + 1)));
+    assert_eq!(runs(&f), [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]);
+    objects.advise(&f.object, ReadPattern::Sequential);
+    assert_eq!([100, 101].map(|n| f.word(n)), [Ok(101), Ok(102)]);
+    assert_eq!(runs(&f), [(100, 16), (116, 16)]);
+    objects.advise(&f.object, ReadPattern::Normal);
+    assert_eq!(f.word(200), Ok(201));
+    assert_eq!(runs(&f), [(200, 1)]);
+    f.end([]);
+}
+
+on_both!(needed, what_will_be_needed_is_asked_for_where_it_is_absent);
+
+fn needed<C: Arch>() {
+    let f = paged_ahead::<C>(100 * KIB4 + 5, 1);
+    assert_eq!(f.poke(10, 7), Ok(()));
+    runs(&f);
+    // Nobody waits for it.
+    f.disk().set(LATE);
+    f.fx.vm.objects().will_need(&f.object, 5 * KIB4 + 1, 40 * KIB4);
+    assert_eq!(runs(&f), [(5, 5), (11, 32), (43, 3)]);
+    f.fx.vm.objects().will_need(&f.object, 0, 0);
+    f.fx.vm.objects().will_need(&f.object, 99 * KIB4, u64::MAX);
+    f.fx.vm.objects().will_need(&f.object, u64::MAX, u64::MAX);
+    assert_eq!(runs(&f), [(99, 2)]);
+    f.disk().waiting(f.fx.m()).into_iter().for_each(|done| f.fx.vm.objects().answer(done));
+    assert_eq!((f.word(5), f.word(10), f.word(45)), (Ok(6), Ok(7), Ok(46)));
+    assert_eq!(runs(&f), []);
+    assert_eq!(f.fx.count(Counter::ReadaheadPages), 42);
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}
+
+on_both!(needs_memory, what_will_be_needed_is_as_much_as_there_is_memory_for);
+
+fn needs_memory<C: Arch>() {
+    let f = paged_ahead::<C>(600 * KIB4, 1);
+    for left in 0_u64..80 {
+        let taken = f.fx.take_all_but(left as usize, Order::BASE);
+        f.fx.vm.objects().will_need(&f.object, 0, u64::MAX);
+        f.fx.give_back(taken, Order::BASE);
+        let pages = f.fx.vm.objects().usage(&f.object).pages;
+        assert!(pages <= left && pages + 5 > left, "{pages} of {left}");
+        f.evict();
+        f.fx.check(&[&f.space]);
+    }
+    f.end([]);
 }
 
 on_both!(jumps, after_a_jump_one_page_is_read_and_then_more_again);
@@ -39,8 +147,9 @@ fn jumps<C: Arch>() {
     for n in [0, 100, 101, 102, 103, 104, 105, 300, 50, 51] {
         assert_eq!(f.word(n), Ok(n + 1));
     }
-    // 101 is the page after the last fetch: four, and then eight.
-    assert_eq!(runs(&f), [(0, 4), (100, 1), (101, 4), (105, 8), (300, 1), (50, 1), (51, 4)]);
+    // 101 is the page after the last fetch: four, with 102 eight more, and with 105 sixteen.
+    let around_101 = [(100, 1), (101, 4), (105, 8), (113, 16)];
+    assert_eq!(runs(&f), [&[(0, 4)], &around_101[..], &[(300, 1), (50, 1), (51, 4)]].concat());
     f.end([]);
 }
 

@@ -31,7 +31,11 @@ fn paged<C: Arch>(bytes: u64) -> Paged<C> {
 }
 
 fn paged_ahead<C: Arch>(bytes: u64, file_readahead: u64) -> Paged<C> {
-    let fx = fixture_of::<C>(4, 4096, Config { file_readahead, ..Config::default() });
+    paged_with(bytes, Config { file_readahead, ..Config::default() })
+}
+
+fn paged_with<C: Arch>(bytes: u64, config: Config) -> Paged<C> {
+    let fx = fixture_of::<C>(4, 4096, config);
     let pages = bytes.div_ceil(KIB4);
     (0..pages + 2).for_each(|n| fx.m().disk.put(FILE, n, n + 1));
     let object = fx.vm.objects().create_paged(bytes, FILE).unwrap();

@@ -37,6 +37,7 @@ const FROZEN: u16 = 1;
 const READING: u16 = 2;
 const WRITING: u16 = 4;
 const FAILED: u16 = 8;
+const AHEAD: u16 = 16;
 const COUNT: usize = 1;
 const OWNER: usize = 2;
 const INDEX: usize = 3;
@@ -199,6 +200,27 @@ impl<'a> Data<'a> {
     #[inline]
     pub fn thaw(self) {
         self.0.clear_flags(FROZEN);
+    }
+
+    /// Whether it is neither frozen, nor still to be used for the first time.
+    #[inline]
+    pub fn is_plain(self) -> bool {
+        self.0.flags() & (FROZEN | AHEAD) == 0
+    }
+
+    /// Whether its pager was asked for it before anybody wanted it, and nobody has used it yet.
+    pub fn is_ahead(self) -> bool {
+        self.0.flags() & AHEAD != 0
+    }
+
+    /// Says so.
+    pub fn set_ahead(self) {
+        self.0.set_flags(AHEAD);
+    }
+
+    /// Somebody uses it. `true`: the caller is the first.
+    pub fn end_ahead(self) -> bool {
+        self.0.clear_flags(AHEAD) & AHEAD != 0
     }
 
     /// What a pager does with a page of an object.

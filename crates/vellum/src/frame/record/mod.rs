@@ -133,10 +133,10 @@ impl Record {
         self.head.fetch_or((flags as u32) << 16, Ordering::AcqRel);
     }
 
-    /// Clears flags. As `set_flags`.
+    /// Clears flags, and says what they were. As `set_flags`.
     #[inline]
-    pub(super) fn clear_flags(&self, flags: u16) {
-        self.head.fetch_and(!((flags as u32) << 16), Ordering::AcqRel);
+    pub(super) fn clear_flags(&self, flags: u16) -> u16 {
+        (self.head.fetch_and(!((flags as u32) << 16), Ordering::AcqRel) >> 16) as u16
     }
 
     /// 32 bits for a [`Lock`](crate::sync::Lock).

@@ -299,6 +299,8 @@ impl<M: Machine> Validate<'_, M> {
         is_so(level == Level::ONE, "the size of an object's page")?;
         is_so(!rights.is_none() && flags.exec == rights.exec, "rights of an object's page")?;
         self.check_object_page(object, index, pfn)?;
+        let is_used = !Data::of(self.frames.record(pfn)).is_ahead();
+        is_so(is_used, "a page that is mapped was used")?;
         let epoch = self.epochs.enter(&self.machine);
         let Present::Page { pfn: there, dirty } = FindPage(self.0).present(object, index, &epoch)
         else {

@@ -4,7 +4,6 @@
 //! that a program stores through a mapping meanwhile may come before or after.
 
 use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
-use crate::config::NumaPolicy;
 use crate::error::ObjectError;
 use crate::fault::Faults;
 use crate::frame::{AllocRequest, SlabRef};
@@ -27,6 +26,8 @@ enum Chunk {
     Frozen,
     /// Nothing: a pager fills the page, whose frame is kept.
     Reading(Pfn),
+    /// Nothing: the next pages are to be read from the pager.
+    FetchNext,
     /// Nothing: the page is not marked as written.
     Clean,
     /// Nothing: the chunk ends past the end.
@@ -58,6 +59,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
                             return (done, Err(error));
                         }
                     }
+                    Chunk::FetchNext => self.fetch_next(object.handle, at / PAGE_SIZE as u64),
                     Chunk::Frozen => self.wait_for_thaw(),
                     Chunk::Reading(pfn) => {
                         if ObjectIo(self.0).wait_for_pager(pfn).is_err() {
@@ -94,6 +96,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
                 bytes.fill(0);
                 Chunk::Done
             }
+            Present::Ahead => Chunk::FetchNext,
             Present::Frozen => Chunk::Frozen,
             Present::Reading(pfn) => {
                 ObjectFrame(self.0).keep(pfn);
@@ -128,6 +131,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
                             return (done, Err(error));
                         }
                     }
+                    Chunk::FetchNext => self.fetch_next(object.handle, at / PAGE_SIZE as u64),
                     Chunk::Frozen => self.wait_for_thaw(),
                     Chunk::Reading(pfn) => {
                         if ObjectIo(self.0).wait_for_pager(pfn).is_err() {
@@ -161,6 +165,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
                 Chunk::Done
             }
             Present::Absent(_) => Chunk::Absent,
+            Present::Ahead => Chunk::FetchNext,
             Present::Frozen => Chunk::Frozen,
             Present::Reading(pfn) => {
                 ObjectFrame(self.0).keep(pfn);
@@ -178,11 +183,31 @@ impl<M: Machine> ObjectBytes<'_, M> {
         if is_absent { self.make(object, index) } else { Ok(()) }
     }
 
+    /// The frame that is wanted for a page which no space has asked for.
+    fn want_for(self, index: u64) -> AllocRequest {
+        AllocRequest { policy: self.config.numa, index, use_: Use::Object }
+    }
+
+    fn fetch_next(self, object: SlabRef, index: u64) {
+        ObjectIo(self.0).fetch_next(object, index, &self.want_for(index), &mut Token::top());
+    }
+
+    /// `Objects::will_need`.
+    pub fn will_need(self, object: &Object, offset: u64, bytes: u64) {
+        self.verb(Verb::Object, || {
+            if self.record_of_object(object).pager().is_some() && bytes != 0 {
+                let page = PAGE_SIZE as u64;
+                let pages = (offset / page, offset.saturating_add(bytes).div_ceil(page));
+                let want = self.want_for(pages.0);
+                ObjectIo(self.0).fetch_ahead(object.handle, pages, &want, &mut Token::top());
+            }
+        });
+    }
+
     /// Puts a page at an index that has none: of zeros, or as the pager has it. One that lies past
     /// the end by now is found to by the caller.
     fn make(self, object: SlabRef, index: u64) -> Result<(), ObjectError> {
-        let policy: NumaPolicy = self.config.numa;
-        let want = AllocRequest { policy, index, use_: Use::Object };
+        let want = self.want_for(index);
         let va = Va(index.wrapping_mul(Order::BASE.bytes()));
         let mut top = Token::top();
         if self.object(object).pager().is_none() {
