@@ -20,6 +20,7 @@ mod frames;
 mod hands;
 mod locks;
 mod machines;
+mod objects;
 mod tries;
 mod verbs;
 mod zeros;

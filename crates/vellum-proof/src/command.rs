@@ -4,6 +4,7 @@
 //! not by what the model held when the command was drawn. So a list from which commands were
 //! removed is still valid, which shrinking needs.
 
+use vellum::ReadPattern;
 use vellum::addr::{Order, PAGE_SIZE};
 use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Rights, Seals};
 use vellum_host::stress::ops::Op;
@@ -23,7 +24,7 @@ pub const AREA: u64 = 1024;
 /// Pages at the low end of the address space that are used.
 const LOW: u64 = 32;
 /// Objects with a handle at once.
-pub const OBJECTS: usize = 4;
+pub const OBJECTS: usize = 5;
 /// Pages of an object that are used.
 const REACH: u64 = 640;
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -144,6 +145,18 @@ pub enum Operation {
     Sync(u8, ByteSpot, u64),
     /// `Objects::evict` likewise.
     Evict(u8, ByteSpot, u64),
+    /// `Objects::write_back` likewise.
+    WriteBack(u8, ByteSpot, u64),
+    /// `Objects::will_need` likewise.
+    WillNeed(u8, ByteSpot, u64),
+    /// `Objects::advise`.
+    Pattern(u8, ReadPattern),
+    /// `Objects::grab` of so many pages, a store to each, and `Objects::release`.
+    Grab(u8, ByteSpot, u8),
+    /// `Objects::invalidate` of so many bytes.
+    Invalidate(u8, ByteSpot, u64),
+    /// `Objects::harvest`, with room for so many pages.
+    Harvest(u8, ByteSpot, u8),
     /// From here on pagers fail to read, and to write.
     Fail(bool, bool),
 }
@@ -230,6 +243,15 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
         Op::Sync if from.once_in(4) => Operation::Fail(from.once_in(4), from.once_in(4)),
         Op::Sync => Operation::Sync(object(from), byte(from), span(from)),
         Op::Evict => Operation::Evict(object(from), byte(from), span(from)),
+        Op::WriteBack => Operation::WriteBack(object(from), byte(from), span(from)),
+        Op::Ahead if from.once_in(4) => {
+            let all = [ReadPattern::Normal, ReadPattern::Sequential, ReadPattern::Random];
+            Operation::Pattern(object(from), from.pick(&all))
+        }
+        Op::Ahead => Operation::WillNeed(object(from), byte(from), from.below(40) * PAGE),
+        Op::Grab if from.once_in(4) => Operation::Invalidate(object(from), byte(from), span(from)),
+        Op::Grab => Operation::Grab(object(from), byte(from), from.below(40) as u8),
+        Op::Harvest => Operation::Harvest(object(from), byte(from), from.below(40) as u8),
         Op::Punch => {
             let bytes = match from.below(8) {
                 0..3 => length(from) as u64,

@@ -7,7 +7,9 @@
 use crate::addr::{Order, PAGE_SIZE};
 use crate::error::ConfigError;
 use crate::machine::RUN_PAGES;
-use crate::object::MOST_AHEAD;
+
+/// `file.readahead` at most, in base pages: 2 MiB. Basis: a guess.
+pub(crate) const MOST_AHEAD: u64 = 512;
 
 /// Most colours there are: those of s390 from z13 on, the most any kernel has used.
 pub const MAX_COLOURS: u64 = 128;

@@ -86,6 +86,13 @@ pub enum ObjectError {
     Size,
     /// A seal forbids that the size becomes this.
     Sealed,
+    /// The task is to end ([`Machine::stop_pending`](crate::Machine::stop_pending)): it did not
+    /// wait for the pager.
+    Stopped,
+    /// Nobody logs what is written to the object.
+    NotLogged,
+    /// Somebody else has the page in hand, or it would have to be waited for.
+    Busy,
     /// No frame could be had: see [`NoMemory`].
     NoMemory,
 }
@@ -268,6 +275,9 @@ says! {
         ObjectError::Io => "a page could not be read or written",
         ObjectError::Size => "an object has at most 2^64 - 4096 bytes",
         ObjectError::Sealed => "a seal forbids that size of the object",
+        ObjectError::Stopped => Stopped.text(),
+        ObjectError::NotLogged => "nobody logs what is written to the object",
+        ObjectError::Busy => "somebody else has the page in hand",
         ObjectError::NoMemory => NoMemory.text(),
     };
     PoisonError, error => match error {

@@ -63,4 +63,4 @@ pub use machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topolog
 pub use machine::{PageAnswer, PageRun};
 pub use space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
 pub use stats::Counter;
-pub use vm::{Object, ObjectPart, ReadPattern, Vm};
+pub use vm::{GrabWait, Grabbed, Object, ObjectPart, ReadPattern, Vm};

@@ -503,6 +503,11 @@ pub unsafe trait Machine: Hooks {
     fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
         Some(run.failed())
     }
+    /// An object with that pager is gone: its last handle was given back and nobody maps it any
+    /// more. No run of it is left, and none comes. Called with no lock held and outside of epochs.
+    fn object_gone(&self, pager: u64) {
+        let _ = pager;
+    }
     /// *Local.* How often this CPU has gone from one task to another. Who was refused memory tells
     /// by it whether what was given back here meanwhile was all its own. The default is for kernels
     /// in which no other task runs on a CPU before a call of the library is over.

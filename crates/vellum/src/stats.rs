@@ -91,10 +91,15 @@ counters! {
     ShmemPages = "nr_shmem",
     /// Gauge: pages of objects that a pager is behind.
     FilePages = "nr_file_pages",
-    /// Gauge: those of them that were written since the pager last had them.
+    /// Gauge: pages of objects that were written since their pager last had them, or since they
+    /// were last harvested.
     DirtyPages = "nr_dirty",
-    /// Gauge: those that the pager is writing.
+    /// Pages that became so by a write.
+    Dirtied = "nr_dirtied",
+    /// Gauge: pages that pagers are writing.
     WritebackPages = "nr_writeback",
+    /// Pages that pagers have written.
+    Written = "nr_written",
     /// KiB that pagers have read.
     PageIn = "pgpgin",
     /// KiB that pagers have written.

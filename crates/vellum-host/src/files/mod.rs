@@ -54,8 +54,9 @@ pub enum OpenMode {
 #[must_use = "a file that is not closed stays open as long as the pager"]
 pub struct PagedFile {
     object: Object,
-    pager: u64,
     open: Arc<OpenFile>,
+    /// Runs that could not be written, of which it was told.
+    told: AtomicU64,
 }
 
 impl PagedFile {
@@ -145,7 +146,7 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
         let object = object
             .map_err(|error| FileError::plain(FileOp::Open, FileErrorKind::Object(error), 0))?;
         self.queue.add_file(pager, open.clone());
-        Ok(PagedFile { object, pager, open })
+        Ok(PagedFile { object, open, told: AtomicU64::new(0) })
     }
 }
 

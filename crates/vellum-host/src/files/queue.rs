@@ -65,9 +65,6 @@ impl Queue {
     pub fn add_file(&self, pager: u64, file: Arc<OpenFile>) {
         self.files.write().unwrap_or_else(PoisonError::into_inner).insert(pager, file);
     }
-    pub fn remove_file(&self, pager: u64) {
-        self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&pager);
-    }
     fn file(&self, run: &PageRun) -> Option<Arc<OpenFile>> {
         self.files.read().unwrap_or_else(PoisonError::into_inner).get(&run.pager()).cloned()
     }
@@ -134,5 +131,10 @@ impl Pager for Queue {
             Some(file) => refused(self.put(Request::Write(run, file))),
             None => Some(run.failed()),
         }
+    }
+    fn object_gone(&self, pager: u64) {
+        let gone = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&pager);
+        // Outside of the lock: the system closes the file.
+        drop(gone);
     }
 }

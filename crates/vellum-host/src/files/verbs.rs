@@ -1,6 +1,6 @@
 //! What is done with an open file beside mapping it. The calling thread is a CPU, in no verb.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::ObjectError;
 use vellum::entry::Codec;
@@ -28,14 +28,16 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
     /// `fdatasync` is called.
     ///
     /// # Errors
-    /// Why a page could not be written: it stays dirty, and the next call tries again. An error of
+    /// Why a page could not be written, now or since this file was told last, whoever asked for it:
+    /// it stays dirty, and the next call tries again. An error of
     /// [`FileOp::Flush`] stays until the file is opened anew: what was written before it may be
     /// lost, and nobody can say which pages.
     pub fn sync(&self, file: &PagedFile) -> Result<(), FileError> {
-        let before = file.open.errors().writes_failed;
-        if let Err(error) = self.vm.objects().sync(file.object(), 0, u64::MAX) {
+        let done = self.vm.objects().sync(file.object(), 0, u64::MAX);
+        let failed = file.open.errors().writes_failed;
+        let is_new = file.told.swap(failed, Ordering::Relaxed) != failed;
+        if let Err(error) = done {
             let errors = file.open.last_error(FileOp::Write);
-            let is_new = file.open.errors().writes_failed != before;
             let named = errors.filter(|_| is_new && error == ObjectError::Io);
             return Err(named.unwrap_or_else(|| refused(FileOp::Write, error, 0)));
         }
@@ -82,11 +84,20 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
         resize()
     }
 
-    /// Closes the file. What is dirty is lost: [`sync`](FileVm::sync) before. Who still maps the
-    /// object keeps its pages; others of it cannot be read any more.
+    /// The same file once more, to be closed by itself. Each of the two is told of an error once,
+    /// by its own next `sync`.
+    pub fn another(&self, file: &PagedFile) -> PagedFile {
+        let (open, told) = (file.open.clone(), file.open.errors().writes_failed);
+        PagedFile {
+            object: self.vm.objects().another(&file.object),
+            open,
+            told: AtomicU64::new(told),
+        }
+    }
+
+    /// Gives the file back. It is closed when nobody has it and no space maps it any more; what is
+    /// dirty then is lost: [`sync`](FileVm::sync) before.
     pub fn close(&self, file: PagedFile) {
-        let PagedFile { object, pager, .. } = file;
-        self.vm.objects().discard(object);
-        self.queue.remove_file(pager);
+        self.vm.objects().discard(file.object);
     }
 }

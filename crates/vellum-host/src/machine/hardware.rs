@@ -388,6 +388,11 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             None => Some(run.failed()),
         }
     }
+    fn object_gone(&self, pager: u64) {
+        if let Some(files) = self.pager.get() {
+            files.object_gone(pager);
+        }
+    }
     #[inline]
     fn now(&self) -> u64 {
         clock()

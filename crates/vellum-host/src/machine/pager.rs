@@ -9,4 +9,8 @@ pub trait Pager: Send + Sync {
     fn page_in(&self, run: PageRun) -> Option<PageAnswer>;
     /// Writes a run.
     fn page_out(&self, run: PageRun) -> Option<PageAnswer>;
+    /// The object is gone.
+    fn object_gone(&self, pager: u64) {
+        let _ = pager;
+    }
 }

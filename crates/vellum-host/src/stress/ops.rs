@@ -75,6 +75,14 @@ pub enum Op {
     Sync,
     /// Free what is clean of an object.
     Evict,
+    /// Have a pager write without waiting for it.
+    WriteBack,
+    /// Have a pager read before anybody wants a page, or say what it will be asked for.
+    Ahead,
+    /// Take pages of an object for oneself, and give them back.
+    Grab,
+    /// Ask which pages of an object were written.
+    Harvest,
     /// Ask where an object has pages, and where it has none.
     Seek,
     /// Forbid that an object becomes shorter, or longer.
@@ -116,6 +124,10 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Punch, 6),
     (Op::Sync, 8),
     (Op::Evict, 6),
+    (Op::WriteBack, 4),
+    (Op::Ahead, 4),
+    (Op::Grab, 6),
+    (Op::Harvest, 4),
     (Op::Seek, 10),
     (Op::Seal, 2),
 ];

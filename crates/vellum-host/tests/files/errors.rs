@@ -2,6 +2,7 @@
 //! page.
 
 use std::fs::{self, OpenOptions};
+use std::path::Path;
 
 use vellum::{FaultError, ObjectError};
 use vellum_host::files::{FileErrorKind, FileOp, OpenMode};
@@ -82,7 +83,7 @@ fn a_file_that_somebody_cuts_has_no_zeros_that_were_never_there() {
 }
 
 #[test]
-fn a_file_that_was_unlinked_stays_until_it_is_closed() {
+fn a_file_that_was_unlinked_stays_until_nobody_maps_it() {
     let (dir, host) = (TempDir::new(), host(1));
     let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
     let file = open(&host, &path);
@@ -93,11 +94,40 @@ fn a_file_that_was_unlinked_stays_until_it_is_closed() {
     assert_eq!(host.sync(&file), Ok(()));
     assert_eq!(host.vm.objects().evict(file.object(), 0, u64::MAX), 1);
     assert_eq!(load(&host, &cpu, &space, 5 * PAGE), Ok(1));
-    // Closed while it is mapped: what is there stays, the rest cannot be read.
+    // Given back while it is mapped: it is open until the mapping goes.
     host.close(file);
     assert_eq!(load(&host, &cpu, &space, 5 * PAGE + 8), Ok(5 * PAGE + 8));
-    assert_eq!(load(&host, &cpu, &space, 0), Err(FaultError::Io));
+    assert_eq!(load(&host, &cpu, &space, 0), Ok(0));
+    assert_eq!(descriptors_of(&path), 1);
     host.vm.exit(space);
+    assert_eq!(descriptors_of(&path), 0);
+}
+
+/// Descriptors of this process that are of a file, unlinked or not.
+fn descriptors_of(path: &Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").expect("a list of descriptors");
+    let links = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with(&*path.to_string_lossy())).count()
+}
+
+#[test]
+fn an_error_is_told_once_by_each_of_two_that_have_the_file() {
+    let (dir, host) = (TempDir::new(), host(1));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let disk = Faulty::new(&path);
+    let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
+    let other = host.another(&file);
+    let space = space(&host, file.object(), PAGES);
+    store(&host, &cpu, &space, (3 * PAGE, 5)).unwrap();
+    disk.fail_writes(libc::ENOSPC);
+    let error = host.sync(&file).unwrap_err();
+    assert_eq!((error.kind, error.offset), (FileErrorKind::Full, 3 * PAGE));
+    disk.fail_writes(0);
+    assert_eq!(host.sync(&file), Ok(()));
+    assert_eq!((host.sync(&other), host.sync(&other)), (Err(error), Ok(())));
+    host.vm.exit(space);
+    host.close(file);
+    host.close(other);
 }
 
 #[test]

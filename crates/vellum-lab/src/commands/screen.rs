@@ -190,12 +190,13 @@ fn head() -> String {
     };
     let version = env!("CARGO_PKG_VERSION");
     let version = version.strip_suffix(".0").unwrap_or(version);
+    let simulated = format!(" | simulated: {} | seed {SEED} | oracle on", names.join(", "));
+    let room = table::WIDTH - "host: ".len() - simulated.chars().count();
     format!(
         "vellum {version}: what would another memory system do for your program?   \
          < 1 minute, Ctrl-C keeps results\n\
-         host: {} | simulated: {} | seed {SEED} | oracle on\n\n",
-        host(),
-        names.join(", ")
+         host: {}{simulated}\n\n",
+        host(room)
     )
 }
 
@@ -237,8 +238,8 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
     out
 }
 
-/// The host in a few words.
-pub(super) fn host() -> String {
+/// The host in a few words, in so many columns.
+pub(super) fn host(width: usize) -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
         text.lines()
@@ -252,8 +253,9 @@ pub(super) fn host() -> String {
         .and_then(|v| v.split(' ').next().and_then(|n| n.parse::<i64>().ok()))
         .map_or(String::new(), |kib| format!(", {}", number::bytes(kib * 1024)));
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let cpu: String = cpu.chars().take(40).collect();
-    format!("{}, {cpus} CPU{}{memory}", cpu.trim(), if cpus > 1 { "s" } else { "" })
+    let rest = format!(", {cpus} CPU{}{memory}", if cpus > 1 { "s" } else { "" });
+    let cpu: String = cpu.chars().take(width.saturating_sub(rest.chars().count())).collect();
+    format!("{}{rest}", cpu.trim())
 }
 
 #[cfg(test)]
@@ -293,5 +295,10 @@ mod tests {
             text += &format!("   {note}\n");
         }
         assert!(text.lines().all(|l| l.chars().count() <= table::WIDTH), "{text}");
+        // Whatever the CPU is called.
+        for width in [30, 40, 200] {
+            assert!(host(width).chars().count() <= width, "{}", host(width));
+        }
+        assert!(host(30).len() <= host(200).len() && host(30).contains(" CPU"));
     }
 }

@@ -397,10 +397,14 @@ impl<F: Format> Session<'_, '_, F> {
         }
     }
 
-    /// The program is over, and no space maps a file any more.
-    pub(super) fn close_files(files: Files, vm: &Vm<SimMachine<F>>) {
+    /// The program is over: what the disk has in hand is answered, at no cost to it.
+    pub(super) fn finish_files(vm: &Vm<SimMachine<F>>) {
         let machine = vm.machine();
         machine.beforehand(|| machine.finish_io(|done| vm.objects().answer(done)));
+    }
+
+    /// The program is over, and no space maps a file any more.
+    pub(super) fn close_files(files: Files, vm: &Vm<SimMachine<F>>) {
         for object in files.objects.into_values().filter_map(Rc::into_inner) {
             vm.objects().discard(object);
         }

@@ -262,6 +262,9 @@ fn on<F: Format>(
     let files = session.files.take();
     drop(session);
 
+    // Nobody waits for what was read ahead last.
+    let finish = || Session::finish_files(&vm);
+    vm.machine().solo(0, |_| finish()).map_err(oracle_stop)?;
     let counters = counters::collect(&vm, &space, (&tally, &files.before), outcome.cycles);
     let checked = vm.machine().checked();
     vm.machine()

@@ -1,7 +1,7 @@
 //! Files in a replay: what is shared, what is read from the disk, what is written.
 
 use crate::common::{R, RW, Script, count, counters, vellum};
-use vellum_trace::event::{Change, Event, Map, MapKind};
+use vellum_trace::event::{Advice, Change, Event, Map, MapKind};
 
 type Counts = serde_json::Map<String, serde_json::Value>;
 
@@ -33,15 +33,45 @@ fn a_warm_file_is_in_memory_and_a_cold_one_is_waited_for() {
 
     let cold = run(&s, "cold.vt", &["--files", "cold"]);
     assert_eq!(count(&cold, "pgpgin"), 64 * 4, "each page once");
-    // Runs of 4, 8, 16, 32 and what is left.
-    assert_eq!([count(&cold, "pgmajfault"), count(&cold, "readahead_pages")], [5, 59]);
-    assert_eq!(count(&cold, "minor_faults"), count(&cold, "pgfault") - 5);
-    assert!(count(&cold, "cycles_io") > 5 * 2000, "five latencies of the disk");
-    assert!(count(&cold, "cycles_elapsed") > count(&warm, "cycles_elapsed") + 5 * 2000);
+    // The first page is waited for; 3, 8, 16, 32 and the rest are read while others are used.
+    assert_eq!([count(&cold, "pgmajfault"), count(&cold, "readahead_pages")], [1, 63]);
+    assert_eq!(count(&cold, "readahead_unused"), 0);
+    assert_eq!(count(&cold, "minor_faults"), count(&cold, "pgfault") - 1);
+    assert!(count(&cold, "cycles_io") > 2000, "a latency of the disk");
+    assert!(count(&cold, "cycles_elapsed") > count(&warm, "cycles_elapsed") + 2000);
 
     let alone = run(&s, "alone.vt", &["--files", "cold", "--set", "file.readahead=off"]);
     assert_eq!([count(&alone, "pgmajfault"), count(&alone, "readahead_pages")], [64, 0]);
     assert!(count(&alone, "cycles_io") > 2 * count(&cold, "cycles_io"));
+}
+
+#[test]
+fn advice_says_what_a_cold_file_is_read_for() {
+    let advised = |advice, of_mapping: bool| {
+        let mut s = Script::new();
+        let file = s.new_file(64 * 4096);
+        let m = s.map_file(file, 64, MapKind::FileShared);
+        s.call(match of_mapping {
+            true => Change::Advise {
+                mapping: m,
+                offset: 0,
+                len: 64 * 4096,
+                advice: Advice::from_raw(advice),
+            },
+            false => Change::FileAdvise { file, offset: 0, bytes: ALL, advice },
+        });
+        s.read(m, 0..16);
+        let alone = ["--files", "cold", "--set", "file.around=off"];
+        let c = run(&s, "advised.vt", &alone);
+        ["pgmajfault", "readahead_pages", "readahead_unused"].map(|n| count(&c, n))
+    };
+    // No advice: 3, 8, 16 and 32 pages ahead, of which most were not used yet.
+    assert_eq!(advised(0, false), [1, 59, 44]);
+    assert_eq!(advised(1, false), [16, 0, 0], "random");
+    assert_eq!(advised(2, false), [1, 63, 48], "in order");
+    for of_mapping in [false, true] {
+        assert_eq!(advised(3, of_mapping), [0, 64, 48], "will be needed");
+    }
 }
 
 #[test]

@@ -112,6 +112,14 @@ pub enum Action {
     Sync,
     /// `Objects::evict` of all.
     Evict,
+    /// `Objects::write_back` of all.
+    WriteBack,
+    /// `Objects::will_need` of all.
+    WillNeed,
+    /// `Objects::grab` of a page, a store to a word of it, and `Objects::release`.
+    Grab(usize, usize),
+    /// `Objects::harvest` of all.
+    Harvest,
     /// `Objects::next_data`, from a page on.
     NextData(usize),
     /// `Objects::next_hole`, from a page on.
@@ -132,14 +140,20 @@ impl Action {
                     | Action::MapPrivate(..)
                     | Action::ReadObject(..)
                     | Action::WriteObject(..)
+                    | Action::Grab(..)
                     | Action::NextData(_)
                     | Action::NextHole(_)
             )
             || self.wants_pager()
+            || self.wants_log()
     }
     /// Whether it is about an object that has a pager.
     pub fn wants_pager(self) -> bool {
-        matches!(self, Action::Sync | Action::Evict)
+        matches!(self, Action::Sync | Action::Evict | Action::WriteBack | Action::WillNeed)
+    }
+    /// Whether it is about an object of which writes are logged.
+    pub fn wants_log(self) -> bool {
+        self == Action::Harvest
     }
     /// Whether it takes pages out of an object, or seals it, which one call at a time does.
     pub fn takes_from_object(self) -> bool {
@@ -184,6 +198,10 @@ impl Line {
     /// Whether it is about an object that has a pager.
     pub fn wants_pager(&self) -> bool {
         self.steps.iter().any(|s| s.act.wants_pager())
+    }
+    /// Whether it is about an object of which writes are logged.
+    pub fn wants_log(&self) -> bool {
+        self.steps.iter().any(|s| s.act.wants_log())
     }
     /// Whether it changes an object's size.
     pub fn resizes(&self) -> bool {
@@ -312,6 +330,13 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Evict => vec![
             Line::new("evict", &[Evict]),
             Line::new("sync-evict", &[Sync, Evict, Load(Page, 1)]),
+        ],
+        Op::WriteBack => vec![Line::new("write-back", &[WriteBack, Store(Page, 1)])],
+        Op::Ahead => vec![Line::new("will-need", &[WillNeed, Load(Page, 0)])],
+        Op::Grab => vec![Line::new("grab", &[Grab(0, 0)])],
+        Op::Harvest => vec![
+            Line::new("harvest", &[Harvest]),
+            Line::new("harvest-store", &[Harvest, Store(Page, 0), Harvest]),
         ],
         Op::Punch => vec![
             Line::new("punch", &[Punch(1)]),

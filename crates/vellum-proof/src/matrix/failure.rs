@@ -26,11 +26,10 @@ impl Spec<'_> {
     pub(super) fn fails(&self, model: &Model, event: &Event) -> Option<Vec<Effect>> {
         let Event { step: Step { act, side }, began, ended, .. } = *event;
         let writes = act == Action::Sync;
-        let mut failed = self
-            .failures
-            .iter()
-            .filter(|f| f.writes == writes && f.from <= ended && began <= f.to)
-            .map(|f| f.page);
+        // A `sync` is told of what failed before, too.
+        let may_be_told = |f: &&Failure| writes || began <= f.to;
+        let failures = self.failures.iter().filter(|f| f.writes == writes && f.from <= ended);
+        let mut failed = failures.filter(may_be_told).map(|f| f.page);
         let pages = model.sides[side].as_ref();
         let shown = |n: usize| pages?[n]?.object;
         match act {
@@ -39,7 +38,7 @@ impl Spec<'_> {
                 let bad = failed.find(|&page| page < end)?;
                 Some((0..bad).map(|page| Effect::Clear(page, 0)).collect())
             }
-            Action::ReadObject(page, _) | Action::WriteObject(page, _) => {
+            Action::ReadObject(page, _) | Action::WriteObject(page, _) | Action::Grab(page, _) => {
                 failed.any(|bad| bad == page).then(Vec::new)
             }
             Action::Load(place, _)

@@ -30,6 +30,10 @@ pub struct ObjectModel {
     bytes: u64,
     /// Whether that may not change.
     is_sealed: bool,
+    /// Pages that were written since they were last harvested, if that is logged.
+    pub written: [bool; OBJECT_PAGES],
+    /// Whether it is.
+    pub is_logged: bool,
     /// Its pages.
     pub pages: [ObjectPage; OBJECT_PAGES],
 }
@@ -37,7 +41,8 @@ pub struct ObjectModel {
 impl Default for ObjectModel {
     fn default() -> Self {
         let pages = [ObjectPage::There([0; WORDS]); OBJECT_PAGES];
-        ObjectModel { bytes: OBJECT_BYTES, is_sealed: false, pages }
+        let written = [false; OBJECT_PAGES];
+        ObjectModel { bytes: OBJECT_BYTES, is_sealed: false, written, is_logged: false, pages }
     }
 }
 
@@ -70,6 +75,7 @@ impl ObjectModel {
     pub(super) fn set(&mut self, page: usize, word: usize, value: u32) {
         if let ObjectPage::There(words) = &mut self.pages[page] {
             words[word] = value;
+            self.written[page] = self.is_logged;
         }
     }
 
@@ -77,6 +83,13 @@ impl ObjectModel {
     pub(super) fn clear(&mut self, page: usize, first: usize) {
         if let ObjectPage::There(words) | ObjectPage::Going(words) = &mut self.pages[page] {
             words[first..].fill(0);
+        }
+    }
+
+    /// A page was written.
+    pub(super) fn note_write(&mut self, page: usize) {
+        if let ObjectPage::There(_) = self.pages[page] {
+            self.written[page] = self.is_logged;
         }
     }
 
@@ -89,6 +102,23 @@ impl ObjectModel {
     ) -> Option<Vec<Effect>> {
         let beyond = Outcome::Refused(Refusal::Beyond);
         match act {
+            Action::Grab(page, word) => {
+                let done = match &mut self.pages[page] {
+                    ObjectPage::There(words) => {
+                        words[word] = value;
+                        self.written[page] = self.is_logged;
+                        Outcome::Done
+                    }
+                    _ => beyond,
+                };
+                (done == outcome).then(Vec::new)
+            }
+            Action::WriteBack | Action::WillNeed => Some(Vec::new()),
+            Action::Harvest => {
+                let Outcome::Harvested(told) = outcome else { return None };
+                let page = |page| Effect::Harvest(page, told[page]);
+                Some((0..OBJECT_PAGES).map(page).collect())
+            }
             Action::ReadObject(page, word) | Action::WriteObject(page, word) => {
                 if page as u64 * PAGE + SAMPLES[word] as u64 + 4 > self.bytes {
                     return (outcome == beyond).then(Vec::new);
@@ -97,6 +127,7 @@ impl ObjectModel {
                 let done = match act {
                     Action::WriteObject(..) => {
                         words[word] = value;
+                        self.written[page] = self.is_logged;
                         Outcome::Done
                     }
                     _ => Outcome::Value(words[word]),

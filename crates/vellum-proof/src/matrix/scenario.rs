@@ -125,6 +125,7 @@ fn fits(state: &StartState, line: &Line) -> bool {
     (state.has_child() || !line.wants_child())
         && (state.object || !line.wants_object())
         && (state.paged || !line.wants_pager())
+        && (state.logged || !line.wants_log())
 }
 
 /// Whether two scripts can meet: a space ends when nobody is in it.

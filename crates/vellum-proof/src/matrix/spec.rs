@@ -57,6 +57,8 @@ pub enum Outcome {
     Value(u32),
     /// It said that the pager has all, which had this of the object's pages.
     Saved([[u32; WORDS]; OBJECT_PAGES]),
+    /// It told that these pages of the object were written.
+    Harvested([bool; OBJECT_PAGES]),
     /// It told of these rights, or that nothing is mapped.
     Told(Option<Rights>),
     /// It was refused.
@@ -166,6 +168,9 @@ pub(super) enum Effect {
     /// A page of the object goes, or its words from one on are zero.
     Cut(usize),
     Clear(usize, usize),
+    /// A page of the object is told as written, or is not: then it was not at that moment. From
+    /// there on it is not.
+    Harvest(usize, bool),
     /// A word of the object is this at some moment, which the pager had in the end.
     Saw(ObjectWord, u32),
 }
@@ -180,14 +185,25 @@ pub(super) struct ObjectWord {
 impl Effect {
     fn apply(self, model: &mut Model, side: usize) {
         match self {
-            Effect::Cut(page) => return model.object.pages[page] = ObjectPage::Gone,
-            Effect::Clear(page, word) => return model.object.clear(page, word),
+            Effect::Cut(page) => {
+                model.object.written[page] = false;
+                return model.object.pages[page] = ObjectPage::Gone;
+            }
+            Effect::Clear(page, word) => {
+                model.object.clear(page, word);
+                // A hole is written; what lies past an end is not.
+                if word == 0 {
+                    model.object.note_write(page);
+                }
+                return;
+            }
+            Effect::Harvest(page, _) => return model.object.written[page] = false,
             _ => {}
         }
         let object = &model.object;
         let Some(pages) = &mut model.sides[side] else { return };
         match self {
-            Effect::Cut(_) | Effect::Clear(..) | Effect::Saw(..) => {}
+            Effect::Cut(_) | Effect::Clear(..) | Effect::Harvest(..) | Effect::Saw(..) => {}
             Effect::Copy(n) => pages[n] = pages[n].map(|cell| cell.copied(object)),
             Effect::Put(n, cell) => pages[n] = cell,
             Effect::Rights(n, rights) => pages[n] = pages[n].map(|cell| cell.with(rights)),
@@ -270,8 +286,10 @@ impl Spec<'_> {
             }
             match &phases[n] {
                 Phase::Begun(effects) => (0..effects.len()).any(|i| {
-                    if matches!(effects[i], Effect::Saw(..)) {
-                        return false;
+                    match effects[i] {
+                        Effect::Saw(..) => return false,
+                        Effect::Harvest(page, false) if model.object.written[page] => return false,
+                        _ => {}
                     }
                     let (mut model, mut phases, mut left) =
                         (model.clone(), phases.clone(), effects.clone());
@@ -350,7 +368,14 @@ impl Spec<'_> {
             let phase = self.step(&mut model, event, false).map(Phase::Begun);
             phase.is_some_and(|mut phase| {
                 phase.look(&model);
-                phase == Phase::Over
+                let Phase::Begun(effects) = phase else { return true };
+                effects.into_iter().all(|effect| match effect {
+                    Effect::Harvest(page, told) => {
+                        let was_written = std::mem::take(&mut model.object.written[page]);
+                        told || !was_written
+                    }
+                    _ => false,
+                })
             })
         })
     }
@@ -405,12 +430,16 @@ impl Spec<'_> {
                     _ => found,
                 };
                 if let Ok(Cell { object: Some(page), view, .. }) = found {
-                    return object.access(page, outcome, |words| {
+                    let done = object.access(page, outcome, |words| {
                         if view.is_none() {
                             words[word] = value;
                         }
                         Outcome::Done
                     });
+                    if view.is_none() {
+                        object.note_write(page);
+                    }
+                    return done;
                 }
                 is(store(pages, at(place), word, value, found), outcome)
             }

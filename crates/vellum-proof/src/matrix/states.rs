@@ -49,7 +49,9 @@ pub struct StartState {
     pub private: bool,
     /// A pager has the object's contents.
     pub paged: bool,
-    /// It answers late.
+    /// Writes to it are logged.
+    pub logged: bool,
+    /// The pager answers late.
     pub late: Option<Late>,
 }
 
@@ -93,6 +95,7 @@ const fn state(name: &'static str, kind: PageState, huge: bool, zeros: ZeroHuge)
         object: false,
         private: false,
         paged: false,
+        logged: false,
         late: None,
     }
 }
@@ -122,6 +125,10 @@ const fn view(name: &'static str, kind: PageState, frames_left: Option<u8>) -> S
 
 const fn paged(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
     StartState { paged: true, ..object(name, kind, frames_left) }
+}
+
+const fn logged(name: &'static str, kind: PageState) -> StartState {
+    StartState { logged: true, ..object(name, kind, None) }
 }
 
 const fn late(name: &'static str, kind: PageState, ahead: bool, trouble: Trouble) -> StartState {
@@ -175,6 +182,8 @@ pub const STATES: &[StartState] = &[
     paged("paged", PageState::Private, None),
     paged("paged-shared", PageState::Shared, None),
     paged("one-paged", PageState::Read, Some(1)),
+    logged("logged", PageState::Read),
+    logged("logged-shared", PageState::Shared),
     late("late", PageState::Reserved, false, Trouble::None),
     late("late-once", PageState::Reserved, false, Trouble::ReadOnce),
     late("late-ahead", PageState::Reserved, true, Trouble::ReadOnce),

@@ -22,38 +22,56 @@ pub struct Object {
     /// memory to map it.
     unsure: BTreeSet<u64>,
     seals: Seals,
+    /// Pages that were written, if that is noted.
+    written: Option<Written>,
     file: Option<File>,
 }
 
-/// What a pager has of an object, and what it has not yet.
+/// Pages that were written.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    dirty: BTreeSet<u64>,
+    /// Others that may count as written: an access was about to, and then there was no memory.
+    perhaps: BTreeSet<u64>,
+}
+
+/// What a pager has of an object.
 #[derive(Clone, Debug)]
 struct File {
     disk: BTreeMap<u64, Contents>,
     /// The library reads ahead: any page that nobody wrote may be there.
     ahead: bool,
-    /// Pages that were written.
-    dirty: BTreeSet<u64>,
-    /// Others that may count as written: an access was about to, and then there was no memory.
-    perhaps: BTreeSet<u64>,
+    /// Something could not be written, or may not have been, and no `sync` has said so yet.
+    failed: (bool, bool),
 }
 
 impl Object {
     /// An object of so many bytes, all zero.
     pub fn new(bytes: u64) -> Object {
         let (pages, unsure) = (BTreeMap::new(), BTreeSet::new());
-        Object { bytes, pages, unsure, seals: Seals::default(), file: None }
+        Object { bytes, pages, unsure, seals: Seals::default(), written: None, file: None }
+    }
+
+    /// One of which writes are logged.
+    pub fn logged(bytes: u64) -> Object {
+        Object { written: Some(Written::default()), ..Object::new(bytes) }
     }
 
     /// One whose contents a pager has: those pages, in their order. `ahead`: pages are read ahead.
     pub fn paged(bytes: u64, disk: impl Iterator<Item = Contents>, ahead: bool) -> Object {
         let disk = (0..).zip(disk).collect();
-        let file = File { disk, ahead, dirty: BTreeSet::new(), perhaps: BTreeSet::new() };
-        Object { file: Some(file), ..Object::new(bytes) }
+        let file = File { disk, ahead, failed: (false, false) };
+        Object { file: Some(file), ..Object::logged(bytes) }
     }
 
     /// Whether a pager has its contents.
     pub fn is_paged(&self) -> bool {
         self.file.is_some()
+    }
+
+    /// Whether it is noted which pages were written.
+    pub fn notes_writes(&self) -> bool {
+        self.written.is_some()
     }
 
     /// Whether the page has to be read before it can be used, as far as is known.
@@ -63,62 +81,82 @@ impl Object {
 
     /// Pages that the pager does not have as they are.
     pub fn dirty(&self) -> RangeInclusive<u64> {
-        self.file.as_ref().map_or(0..=0, |file| {
-            let sure = file.dirty.len() as u64;
-            sure..=sure + file.perhaps.len() as u64
+        self.written.as_ref().map_or(0..=0, |written| {
+            let sure = written.dirty.len() as u64;
+            sure..=sure + written.perhaps.len() as u64
         })
     }
 
     /// A page was written.
     pub fn note_write(&mut self, index: u64) {
-        if let Some(file) = &mut self.file {
-            file.dirty.insert(index);
-            file.perhaps.remove(&index);
+        if let Some(written) = &mut self.written {
+            written.dirty.insert(index);
+            written.perhaps.remove(&index);
         }
     }
 
     /// Whether it counts as written nobody knows.
     pub fn doubt_write(&mut self, index: u64) {
-        if let Some(file) = &mut self.file
-            && !file.dirty.contains(&index)
+        if let Some(written) = &mut self.written
+            && !written.dirty.contains(&index)
         {
-            file.perhaps.insert(index);
+            written.perhaps.insert(index);
         }
     }
 
-    /// What is dirty in a range of pages is written, or cannot be. Says whether that may have
-    /// failed, and whether it must have.
-    pub fn sync(&mut self, range: Range<u64>, fails: bool) -> (bool, bool) {
-        let Some(file) = &mut self.file else { return (false, false) };
+    /// What is dirty in a range of pages is written, or cannot be.
+    pub fn write_back(&mut self, range: Range<u64>, fails: bool) {
+        let (Some(file), Some(written)) = (&mut self.file, &mut self.written) else { return };
         let of = |set: &BTreeSet<u64>| set.iter().copied().filter(|i| range.contains(i)).collect();
-        let (dirty, perhaps): (Vec<u64>, Vec<u64>) = (of(&file.dirty), of(&file.perhaps));
-        let must_fail = fails && !dirty.is_empty();
-        let may_fail = fails && !(dirty.is_empty() && perhaps.is_empty());
-        if !fails {
-            for index in dirty {
-                let mut page = self.pages[&index];
-                let old = file.disk.get(&index).copied().unwrap_or_default();
-                let kept = self.bytes.saturating_sub(index * PAGE).min(PAGE) as usize;
-                samples(kept, PAGE_SIZE - kept).for_each(|(i, _)| page[i] = old[i]);
-                file.disk.insert(index, page);
-                file.dirty.remove(&index);
-            }
-            perhaps.iter().for_each(|index| _ = file.perhaps.remove(index));
+        let (dirty, perhaps): (Vec<u64>, Vec<u64>) = (of(&written.dirty), of(&written.perhaps));
+        file.failed.1 |= fails && !dirty.is_empty();
+        file.failed.0 |= fails && !(dirty.is_empty() && perhaps.is_empty());
+        if fails {
+            return;
         }
-        (may_fail, must_fail)
+        for index in dirty {
+            let mut page = self.pages[&index];
+            let old = file.disk.get(&index).copied().unwrap_or_default();
+            let kept = self.bytes.saturating_sub(index * PAGE).min(PAGE) as usize;
+            samples(kept, PAGE_SIZE - kept).for_each(|(i, _)| page[i] = old[i]);
+            file.disk.insert(index, page);
+            written.dirty.remove(&index);
+        }
+        perhaps.iter().for_each(|index| _ = written.perhaps.remove(index));
+    }
+
+    /// The same, and says whether something may have failed since the last time, and whether it
+    /// must have.
+    pub fn sync(&mut self, range: Range<u64>, fails: bool) -> (bool, bool) {
+        self.write_back(range, fails);
+        self.file.as_mut().map_or((false, false), |file| std::mem::take(&mut file.failed))
+    }
+
+    /// Those pages are told to be what was written of a range, and are not written any more; says
+    /// whether that may be.
+    pub fn harvest(&mut self, range: Range<u64>, told: &[u64]) -> bool {
+        let Some(Written { dirty, perhaps }) = &mut self.written else { return false };
+        let may_be = |index: &u64| dirty.contains(index) || perhaps.contains(index);
+        let is_in_order = told.is_sorted_by(|a, b| a < b);
+        let fits = is_in_order
+            && told.iter().all(|index| range.contains(index) && may_be(index))
+            && dirty.range(range.clone()).all(|index| told.contains(index));
+        dirty.retain(|index| !range.contains(index));
+        perhaps.retain(|index| !range.contains(index));
+        fits
     }
 
     /// Clean pages of a range go.
     pub fn evict(&mut self, range: Range<u64>) {
-        let Some(file) = &self.file else { return };
+        let (Some(_), Some(written)) = (&self.file, &self.written) else { return };
         let (pages, unsure) = (&mut self.pages, &mut self.unsure);
-        unsure.retain(|index| !range.contains(index) || file.perhaps.contains(index));
-        for index in &file.perhaps {
+        unsure.retain(|index| !range.contains(index) || written.perhaps.contains(index));
+        for index in &written.perhaps {
             if range.contains(index) && pages.remove(index).is_some() {
                 unsure.insert(*index);
             }
         }
-        pages.retain(|index, _| !range.contains(index) || file.dirty.contains(index));
+        pages.retain(|index, _| !range.contains(index) || written.dirty.contains(index));
     }
 
     /// Whether the pager has what the model says.
@@ -243,13 +281,15 @@ impl Object {
     /// Another size. Zero is what lies past the smaller one of both; the pager has it no more.
     pub fn resize(&mut self, bytes: u64) {
         self.clear(self.bytes.min(bytes)..u64::MAX);
-        if let Some(file) = &mut self.file
-            && bytes < self.bytes
-        {
-            file.disk.iter_mut().for_each(|(&index, page)| cut(page, index, bytes));
+        if bytes < self.bytes {
             let pages = bytes.div_ceil(PAGE);
-            file.dirty.retain(|&index| index < pages);
-            file.perhaps.retain(|&index| index < pages);
+            if let Some(file) = &mut self.file {
+                file.disk.iter_mut().for_each(|(&index, page)| cut(page, index, bytes));
+            }
+            if let Some(written) = &mut self.written {
+                written.dirty.retain(|&index| index < pages);
+                written.perhaps.retain(|&index| index < pages);
+            }
         }
         self.bytes = bytes;
     }

@@ -150,6 +150,12 @@ impl<'v, C: Codec> Play<'v, C> {
             Operation::Discard(slot) => self.discard(slot),
             Operation::Sync(slot, spot, bytes) => self.sync(slot, spot, bytes),
             Operation::Evict(slot, spot, bytes) => self.evict(slot, spot, bytes),
+            Operation::WriteBack(slot, spot, bytes) => self.write_back(slot, spot, bytes),
+            Operation::WillNeed(slot, spot, bytes) => self.will_need(slot, spot, bytes),
+            Operation::Pattern(slot, pattern) => self.pattern(slot, pattern),
+            Operation::Grab(slot, spot, pages) => self.grab(slot, spot, pages),
+            Operation::Invalidate(slot, spot, bytes) => self.invalidate(slot, spot, bytes),
+            Operation::Harvest(slot, spot, room) => self.harvest(slot, spot, room),
             Operation::Fail(reads, writes) => self.fail(reads, writes),
             Operation::Unmap(range) => self.unmap(n, range),
             Operation::Protect(range, rights) => self.protect(n, range, rights),
@@ -261,9 +267,9 @@ impl<'v, C: Codec> Play<'v, C> {
             }
             (Page::Mapped { rights, flags, level, .. }, Some((given, of))) => {
                 let writes = given.write && matches!(of, Behind::Object(..));
-                // The first write to a page of a pager has to be noticed.
-                let paged = self.objects.of(of).is_some_and(|(object, _)| object.is_paged());
-                let right = flags.write == writes || paged && !flags.write;
+                // The first write to a page may have to be noticed.
+                let noted = self.objects.of(of).is_some_and(|(object, _)| object.notes_writes());
+                let right = flags.write == writes || noted && !flags.write;
                 let allowed = right && !given.is_none();
                 let there = self.objects.of(of).is_some_and(|(object, index)| {
                     object.may_have(index) && holds(object.contents(index))

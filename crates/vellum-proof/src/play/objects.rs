@@ -8,8 +8,9 @@ use std::ops::Range;
 use vellum::addr::PAGE_SIZE;
 use vellum::entry::Codec;
 use vellum::error::ObjectError;
-use vellum::space::{Access, ObjectUsage, Seals};
-use vellum::{Object as Handle, ObjectPart};
+use vellum::machine::Machine;
+use vellum::space::{Access, KeptPage, ObjectUsage, Seals};
+use vellum::{GrabWait, Object as Handle, ObjectPart, ReadPattern};
 
 use super::Play;
 use super::bytes::{Piece, pieces};
@@ -20,9 +21,11 @@ use crate::small::{Contents, samples};
 
 /// Bytes of an object that is made because a command names its slot.
 const BYTES: [u64; OBJECTS] =
-    [3 * 4096 + 1002, 150 * 4096 + 2047, 600 * 4096 - 5, 70 * 4096 + 1003];
-/// From this slot on objects have a pager.
+    [3 * 4096 + 1002, 150 * 4096 + 2047, 600 * 4096 - 5, 70 * 4096 + 1003, 90 * 4096 + 3];
+/// The slot of an object that has a pager.
 const PAGED: usize = 3;
+/// That of one of which writes are logged.
+const LOGGED: usize = 4;
 /// Bytes of zeros that are written at once, at most: what memory in plenty is enough for.
 const MOST_ZEROS: u64 = 1 << 20;
 /// The largest object.
@@ -109,9 +112,10 @@ impl<C: Codec> Play<'_, C> {
             return Some(slot);
         }
         let name = self.objects.made + 1;
-        let made = match slot < PAGED {
-            true => self.vm.objects().create(BYTES[slot]),
-            false => self.vm.objects().create_paged(BYTES[slot], name),
+        let made = match slot {
+            PAGED => self.vm.objects().create_paged(BYTES[slot], name),
+            LOGGED => self.vm.objects().create_logged(BYTES[slot]),
+            _ => self.vm.objects().create(BYTES[slot]),
         };
         match made {
             Err(error) => {
@@ -121,9 +125,10 @@ impl<C: Codec> Play<'_, C> {
             }
             Ok(handle) => {
                 self.objects.made = name;
-                let model = match slot < PAGED {
-                    true => Object::new(BYTES[slot]),
-                    false => self.file(name, BYTES[slot]),
+                let model = match slot {
+                    PAGED => self.file(name, BYTES[slot]),
+                    LOGGED => Object::logged(BYTES[slot]),
+                    _ => Object::new(BYTES[slot]),
                 };
                 self.objects.all.insert(name, model);
                 self.objects.handles[slot] = Some((handle, name));
@@ -181,6 +186,122 @@ impl<C: Codec> Play<'_, C> {
         let at = self.objects.at(slot, spot);
         self.vm.objects().evict(&self.objects.handle(slot).0, at, bytes);
         self.objects.model_mut(slot).evict(Self::span(at, bytes));
+        self.usage_is(slot);
+    }
+
+    pub(super) fn write_back(&mut self, slot: u8, spot: ByteSpot, bytes: u64) {
+        let Some(slot) = self.object(slot) else { return };
+        let (at, (_, fails)) = (self.objects.at(slot, spot), self.fails());
+        self.vm.objects().write_back(&self.objects.handle(slot).0, at, bytes);
+        self.objects.model_mut(slot).write_back(Self::span(at, bytes), fails);
+        self.usage_is(slot);
+    }
+
+    pub(super) fn pattern(&mut self, slot: u8, pattern: ReadPattern) {
+        if let Some(slot) = self.object(slot) {
+            self.vm.objects().advise(&self.objects.handle(slot).0, pattern);
+        }
+    }
+
+    pub(super) fn will_need(&mut self, slot: u8, spot: ByteSpot, bytes: u64) {
+        let Some(slot) = self.object(slot) else { return };
+        let at = self.objects.at(slot, spot);
+        self.vm.objects().will_need(&self.objects.handle(slot).0, at, bytes);
+        let object = self.objects.model_mut(slot);
+        if object.is_paged() {
+            for index in Self::span(at, bytes).filter(|_| bytes != 0) {
+                if object.reaches(index) {
+                    object.doubt(index);
+                }
+            }
+        }
+        self.usage_is(slot);
+    }
+
+    pub(super) fn invalidate(&mut self, slot: u8, spot: ByteSpot, bytes: u64) {
+        let Some(slot) = self.object(slot) else { return };
+        let (at, mut kept) = (self.objects.at(slot, spot), [KeptPage::default(); 20]);
+        let handle = &self.objects.handle(slot).0;
+        let (_, count) = self.vm.objects().invalidate(handle, (at, bytes), &mut kept);
+        let object = self.objects.model_mut(slot);
+        if bytes != 0 {
+            object.evict(Self::span(at, bytes));
+        }
+        for page in &kept[..count] {
+            let index = page.offset / PAGE_SIZE as u64;
+            assert!(!page.busy && object.may_have(index), "{page:?} is kept");
+            assert!(page.dirty || !object.is_paged(), "{page:?} is clean and is kept");
+            assert!(!page.dirty || *object.dirty().end() > 0, "{page:?} is dirty");
+        }
+        self.usage_is(slot);
+    }
+
+    /// Takes pages, compares what they are, writes to each, and gives them back.
+    pub(super) fn grab(&mut self, slot: u8, spot: ByteSpot, pages: u8) {
+        let Some(slot) = self.object(slot) else { return };
+        let (at, stamp) = (self.objects.at(slot, spot), self.stamps(1)[0]);
+        let (first, (fails, _)) = (at / PAGE_SIZE as u64, self.fails());
+        let handle = &self.objects.handle(slot).0;
+        let got = self.vm.objects().grab(handle, at, pages.into(), GrabWait::Always);
+        let end = self.objects.model(slot).bytes().div_ceil(PAGE_SIZE as u64);
+        let wanted = end.saturating_sub(first).min(u64::from(pages).min(32));
+        let there = got.as_ref().map_or(0, |pages| pages.frames().len() as u64);
+        if let Ok(grabbed) = got {
+            assert_eq!(grabbed.offset(), first * PAGE_SIZE as u64);
+            let machine = self.vm.machine();
+            for (index, &pfn) in (first..).zip(grabbed.frames()) {
+                let object = self.objects.model_mut(slot);
+                let mut contents = object.contents(index);
+                for (i, at) in samples(0, PAGE_SIZE) {
+                    let mut byte = [0];
+                    // SAFETY: the page is this call's alone.
+                    unsafe { machine.read(pfn, at, &mut byte) };
+                    assert_eq!(byte[0], contents[i], "page {index:#x} that was grabbed");
+                }
+                let (i, at) = samples(0, PAGE_SIZE).next().expect("samples");
+                contents[i] = stamp;
+                // SAFETY: as above.
+                unsafe { machine.write(pfn, at, &[stamp]) };
+                object.set(index, contents);
+                object.note_write(index);
+            }
+            self.vm.objects().release(grabbed, true);
+        } else if let Err(error) = got {
+            let fits = match error {
+                ObjectError::Beyond => wanted == 0,
+                ObjectError::NoMemory => true,
+                ObjectError::Io => fails && self.objects.model(slot).is_paged(),
+                _ => false,
+            };
+            assert!(fits && wanted == 0 || error != ObjectError::Beyond, "grab gave {error:?}");
+            if error == ObjectError::NoMemory {
+                self.no_memory();
+            }
+        }
+        if there < wanted {
+            assert!(self.scarce || fails, "{there} of {wanted} pages");
+            self.objects.model_mut(slot).doubt(first + there);
+        }
+        self.usage_is(slot);
+    }
+
+    pub(super) fn harvest(&mut self, slot: u8, spot: ByteSpot, room: u8) {
+        let Some(slot) = self.object(slot) else { return };
+        let (at, mut pages) = (self.objects.at(slot, spot), vec![0; room.into()]);
+        let got = self.vm.objects().harvest(&self.objects.handle(slot).0, at, &mut pages);
+        if slot != LOGGED {
+            assert_eq!(got, Err(ObjectError::NotLogged));
+            return;
+        }
+        let count = got.expect("a logged object");
+        let told: Vec<u64> = pages[..count].iter().map(|at| at / PAGE_SIZE as u64).collect();
+        let first = at / PAGE_SIZE as u64;
+        let end = match told.last() {
+            _ if count < pages.len() => u64::MAX,
+            Some(last) => last + 1,
+            None => first,
+        };
+        assert!(self.objects.model_mut(slot).harvest(first..end, &told), "{told:?} are told");
         self.usage_is(slot);
     }
 
@@ -244,17 +365,17 @@ impl<C: Codec> Play<'_, C> {
     pub(super) fn punch(&mut self, slot: u8, spot: ByteSpot, bytes: u64) {
         let Some(slot) = self.object(slot) else { return };
         let at = self.objects.at(slot, spot);
-        let paged = self.objects.model(slot).is_paged();
+        let stays = self.objects.model(slot).notes_writes();
         let end = at.saturating_add(bytes).min(self.objects.model(slot).bytes());
         let many = end.saturating_sub(at) > MOST_ZEROS;
-        if paged && (many || self.scarce || self.fails().0) {
+        if stays && (many || self.scarce || self.fails().0) {
             // There may be no memory for all the zeros, and how far it came nobody would know.
             return;
         }
         let done = self.vm.objects().punch(&self.objects.handle(slot).0, at, bytes);
         assert_eq!(done, Ok(()), "a hole");
         let range = at..at.saturating_add(bytes);
-        match paged {
+        match stays {
             true => self.objects.model_mut(slot).write_zeros(range),
             false => self.objects.model_mut(slot).clear(range),
         }

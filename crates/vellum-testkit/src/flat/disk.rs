@@ -43,6 +43,7 @@ struct State {
     whims: Option<Whims>,
     waiting: Vec<Kept>,
     calls: Vec<DiskCall>,
+    gone: Vec<u64>,
 }
 
 /// A run that the disk has in hand.
@@ -106,6 +107,14 @@ impl Disk {
     pub fn waiting(&self, ram: &impl Ram) -> Vec<PageAnswer> {
         let waiting = std::mem::take(&mut self.state().waiting);
         waiting.into_iter().map(|kept| self.answer(ram, kept)).collect()
+    }
+
+    /// The pagers whose objects are gone, since the last time it was asked this.
+    pub fn gone(&self) -> Vec<u64> {
+        std::mem::take(&mut self.state().gone)
+    }
+    pub(super) fn object_gone(&self, pager: u64) {
+        self.state().gone.push(pager);
     }
 
     /// From here on habits are drawn anew for each run, or no more.

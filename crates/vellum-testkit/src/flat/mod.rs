@@ -19,7 +19,7 @@ pub use whims::{Told, Whims};
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Aarch64, Codec, X86_64};
@@ -93,6 +93,8 @@ pub struct Flat<C: Codec = X86_64> {
     backed: u64,
     first: u64,
     clock: AtomicU64,
+    /// The CPU whose task is to end.
+    stopped: AtomicUsize,
     pub asked: Asked,
     pub disk: Disk,
     codec: PhantomData<C>,
@@ -129,6 +131,11 @@ pub fn nodes(cpus: usize, ranges: &[(u64, u64)]) -> Topology {
 }
 
 impl<C: Codec> Flat<C> {
+    /// From here on the task of that CPU is to end, or of none.
+    pub fn stop(&self, cpu: Option<CpuId>) {
+        self.stopped.store(cpu.unwrap_or(CpuId::MAX), Ordering::Relaxed);
+    }
+
     /// A machine with that topology and those rules. Its memory is zero and costs nothing until
     /// touched.
     pub fn new(topology: Topology, rules: MmuRules) -> Self {
@@ -161,6 +168,7 @@ impl<C: Codec> Flat<C> {
             backed: frames,
             first,
             clock: AtomicU64::new(0),
+            stopped: AtomicUsize::new(CpuId::MAX),
             asked: Asked::default(),
             disk: Disk::default(),
             codec: PhantomData,
@@ -327,6 +335,10 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         assert_eq!(PREEMPT_OFF.get(), 0, "a pager is asked with a lock held");
         self.disk.ask(self, run, (true, CPU.get()))
     }
+    fn object_gone(&self, pager: u64) {
+        assert_eq!(PREEMPT_OFF.get(), 0, "a pager is told with a lock held");
+        self.disk.object_gone(pager);
+    }
     fn switches(&self) -> u64 {
         task_switches()
     }
@@ -338,6 +350,6 @@ unsafe impl<C: Codec> Machine for Flat<C> {
     }
     fn stop_pending(&self) -> bool {
         step(false);
-        false
+        self.stopped.load(Ordering::Relaxed) == CPU.get()
     }
 }

@@ -17,8 +17,9 @@ pub struct Told {
     /// Runs that it answered late, and reads that were short.
     pub late: u64,
     pub short: u64,
-    /// Runs that it did not write, or not all of, by the CPU that asked.
-    pub failed_writes: [u64; CPUS],
+    /// Runs that it did not write, or not all of, by the CPU that asked, and whether the pager's
+    /// number is even or odd.
+    pub failed_writes: [[u64; 2]; CPUS],
     /// Runs that it could not read; those of one page, whose end somebody is told.
     pub failed_reads: u64,
     pub failed_pages: u64,
@@ -62,7 +63,8 @@ impl Whims {
             .then(|| self.random.below(run.bytes()));
         self.told.asked += 1;
         self.told.late += u64::from(late);
-        self.told.failed_writes[cpu] += u64::from(fails_writes || part.is_some());
+        let failed = &mut self.told.failed_writes[cpu][run.pager() as usize % 2];
+        *failed += u64::from(fails_writes || part.is_some());
         Habits { late, fails_reads: false, fails_writes, most: part }
     }
 }

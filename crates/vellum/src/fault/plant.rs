@@ -26,7 +26,9 @@ impl<M: Machine> Faults<M> {
         }
         let mut top = Token::top();
         let guard = spot.node.lock(m, &mut top);
-        if !self.still(seen) || !page && !seen.space.takes_zeros() {
+        // A copy is of a moment before, at which a fork since has not found it.
+        let is_late = seen.attrs.is_private_view() && !seen.space.is_unedited(seen.edits);
+        if !self.still(seen) || is_late || !page && !seen.space.takes_zeros() {
             drop(guard);
             self.free_path(path);
             return false;

@@ -98,7 +98,7 @@ impl<M: Machine> Serve<'_, M> {
                 }
                 Ok(Step::FetchNext) => ObjectFault(self.0).fetch_next(space, ask),
                 Ok(Step::Reading(pfn)) => {
-                    ObjectIo(self.0).wait_for_pager(pfn).map_err(|_| FaultError::Io)?;
+                    ObjectIo(self.0).wait_for_pager(pfn)?;
                 }
                 Ok(Step::Behind) => {
                     behind += 1;

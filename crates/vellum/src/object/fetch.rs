@@ -11,12 +11,13 @@
 //! not for each reader: two who read different parts in turn get few pages ahead.
 
 use crate::addr::{Order, Pfn};
+use crate::config::MOST_AHEAD;
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, PageIo, SlabRef};
 use crate::machine::{Machine, RUN_PAGES, Use};
 use crate::object::manage::owner_of;
 use crate::object::page::{MOST_SEEN, entry_for};
-use crate::object::record::{MOST_AHEAD, ObjectRecord, ReadPattern};
+use crate::object::record::{ObjectRecord, ReadPattern};
 use crate::object::trie::InsertError;
 use crate::object::{ObjectIo, ObjectPage, Tries};
 use crate::rmap::object_page::ObjectFrame;

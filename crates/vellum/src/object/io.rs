@@ -18,9 +18,10 @@
 use core::ptr::NonNull;
 
 use crate::addr::{PAGE_SIZE, Pfn};
+use crate::error::{FaultError, ObjectError};
 use crate::frame::{Data, PageIo, SlabRef, has_failed, io_of, is_taken};
 use crate::machine::{Act, Machine, PageAnswer, PageRun, RUN_PAGES};
-use crate::object::{ObjectLayer, ObjectPage, PageMark, Tries};
+use crate::object::{Object, ObjectLayer, ObjectPage, PageMark, ReadPattern, Tries};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
@@ -67,12 +68,51 @@ impl Drop for Lent<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PagerFailed;
 
+/// Why a page was not waited for to the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unread {
+    /// Its pager has failed.
+    Failed,
+    /// The task that waits is to end.
+    Stopped,
+}
+
+impl From<Unread> for FaultError {
+    fn from(why: Unread) -> FaultError {
+        match why {
+            Unread::Failed => FaultError::Io,
+            Unread::Stopped => FaultError::Stopped,
+        }
+    }
+}
+
+impl From<Unread> for ObjectError {
+    fn from(why: Unread) -> ObjectError {
+        match why {
+            Unread::Failed => ObjectError::Io,
+            Unread::Stopped => ObjectError::Stopped,
+        }
+    }
+}
+
 /// What is done with pagers.
 pub(crate) struct ObjectIo<'v, M: Machine>(pub &'v ObjectLayer<M>);
 
 over!(ObjectIo, ObjectLayer);
 
 impl<M: Machine> ObjectIo<'_, M> {
+    /// `Objects::another`.
+    pub fn another_handle(self, object: &Object) -> Object {
+        let record = self.record_of_object(object);
+        record.attachments.keep();
+        object.another(record.errors())
+    }
+
+    /// `Objects::advise`.
+    pub fn advise(self, object: &Object, pattern: ReadPattern) {
+        self.record_of_object(object).set_pattern(pattern);
+    }
+
     /// Asks the pager for pages that follow each other, frozen for it; not for those that lie past
     /// the end by now, of which it has nothing.
     pub(super) fn ask_for(self, object: SlabRef, pages: &[ObjectPage]) {
@@ -191,14 +231,19 @@ impl<M: Machine> ObjectIo<'_, M> {
         }
     }
 
-    /// Waits until the pager has filled a page whose frame the caller keeps; gives the frame back.
-    /// The caller holds no lock and is in no epoch.
-    pub fn wait_for_pager(self, pfn: Pfn) -> Result<(), PagerFailed> {
+    /// Waits until the pager has filled a page whose frame the caller keeps, or the task that waits
+    /// is to end; gives the frame back. The caller holds no lock and is in no epoch.
+    pub fn wait_for_pager(self, pfn: Pfn) -> Result<(), Unread> {
         let record = self.frames.record(pfn);
-        self.sleep_while(pfn, &|| io_of(record) == Some(PageIo::Read));
-        let failed = has_failed(record);
+        let is_read = || io_of(record) != Some(PageIo::Read);
+        self.sleep_while(pfn, &|| !is_read() && !self.machine.stop_pending());
+        let done = match has_failed(record) {
+            true => Err(Unread::Failed),
+            false if is_read() => Ok(()),
+            false => Err(Unread::Stopped),
+        };
         ObjectFrame(self.0).let_go(pfn);
-        if failed { Err(PagerFailed) } else { Ok(()) }
+        done
     }
 
     /// Waits until nobody has a page frozen whose frame the caller keeps, and no pager is at it;
@@ -230,15 +275,16 @@ impl<M: Machine> ObjectIo<'_, M> {
         if cursor.lookup(index).is_some() && cursor.set_mark(PageMark::Dirty) {
             record.count_dirty(1);
             self.count(Counter::DirtyPages, 1);
+            self.count(Counter::Dirtied, 1);
         }
     }
 
-    /// Freezes dirty pages of `[first, end)` that follow each other, as many as a run has.
+    /// Freezes dirty pages of `[first, end)` that follow each other, as many as `out` has room for.
     pub fn freeze_dirty(
         self,
         object: SlabRef,
         (first, end): (u64, u64),
-        out: &mut [ObjectPage; RUN_PAGES],
+        out: &mut [ObjectPage],
     ) -> NextDirty {
         let mut count = 0;
         {
@@ -249,7 +295,7 @@ impl<M: Machine> ObjectIo<'_, M> {
             let mut next = |mark| cursor.next_marked(first, mark).map(|(index, _)| index);
             let marked = [next(PageMark::Dirty), next(PageMark::Writeback)];
             let first = marked.into_iter().flatten().min().unwrap_or(end);
-            for index in first..end.min(first.saturating_add(RUN_PAGES as u64)) {
+            for index in first..end.min(first.saturating_add(out.len() as u64)) {
                 let Some(entry) = cursor.lookup(index) else { break };
                 let data = Data::of(self.frames.record(entry.pfn()));
                 if data.is_taken() && count == 0 {
@@ -271,15 +317,30 @@ impl<M: Machine> ObjectIo<'_, M> {
         NextDirty::Frozen(count)
     }
 
-    /// Has the pager write frozen pages that follow each other, which no space maps. From here on
-    /// others may use them. The caller keeps the object, holds no lock and is in no epoch.
+    /// Has the pager write frozen pages that follow each other, which no space maps, and waits for
+    /// it. From here on others may use them. The caller keeps the object, holds no lock and is in
+    /// no epoch.
     pub fn write_pages(self, object: SlabRef, pages: &[ObjectPage]) -> Result<(), PagerFailed> {
         let Some(&(first, _)) = pages.first() else { return Ok(()) };
-        self.change_marks(object, pages, PageMark::Dirty, Some(PageMark::Writeback));
         // Of this run alone: others may write the pages before the caller looks.
         let outcome = AtomicU64::new(UNDER_WAY);
+        self.begin_write(object, pages, Some(NonNull::from(&outcome)));
+        // Nobody has the outcome in hand any more when it says how the run ended.
+        let lent = Lent(&outcome);
+        self.sleep_while(first, &|| lent.is_out());
+        if outcome.load(Ordering::Relaxed) == FAILED { Err(PagerFailed) } else { Ok(()) }
+    }
+
+    /// The same without waiting. An outcome stays where it is until it says how the run ended.
+    pub fn begin_write(
+        self,
+        object: SlabRef,
+        pages: &[ObjectPage],
+        outcome: Option<NonNull<AtomicU64>>,
+    ) {
+        self.change_marks(object, pages, PageMark::Dirty, Some(PageMark::Writeback));
         let mut run = self.run_of(object, pages, true);
-        run.outcome = Some(NonNull::from(&outcome));
+        run.outcome = outcome;
         for &(pfn, _) in pages {
             ObjectFrame(self.0).begin_io(pfn, PageIo::Write);
             self.thaw(pfn);
@@ -287,10 +348,11 @@ impl<M: Machine> ObjectIo<'_, M> {
         if let Some(answer) = self.machine.page_out(run) {
             self.answer(answer);
         }
-        // Nobody has the outcome in hand any more when it says how the run ended.
-        let lent = Lent(&outcome);
-        self.sleep_while(first, &|| lent.is_out());
-        if outcome.load(Ordering::Relaxed) == FAILED { Err(PagerFailed) } else { Ok(()) }
+    }
+
+    /// Takes the mark from frozen pages of which somebody knows by now that they were written.
+    pub fn end_dirty(self, object: SlabRef, pages: &[ObjectPage]) {
+        self.change_marks(object, pages, PageMark::Dirty, None);
     }
 
     fn end_write(self, object: SlabRef, run: &PageRun, failed: bool) {
@@ -304,8 +366,14 @@ impl<M: Machine> ObjectIo<'_, M> {
             ObjectFrame(self.0).end_write(pfn);
         }
         match failed {
-            true => self.count(Counter::WritebackErrors, 1),
-            false => self.count(Counter::PageOut, run.bytes.div_ceil(1024) as i64),
+            true => {
+                self.object(object).count_error();
+                self.count(Counter::WritebackErrors, 1);
+            }
+            false => {
+                self.count(Counter::PageOut, run.bytes.div_ceil(1024) as i64);
+                self.count(Counter::Written, run.len as i64);
+            }
         }
         if let Some(outcome) = run.outcome {
             // SAFETY: who wrote keeps it until it says how the run ended, which is here.

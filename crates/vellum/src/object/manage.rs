@@ -4,7 +4,7 @@ use crate::addr::{Pfn, Va};
 use crate::error::{Invalid, NoMemory, ObjectError, ensure};
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use, Verb};
-use crate::object::record::{Object, ObjectRecord, ReadPattern};
+use crate::object::record::{Object, ObjectRecord, Source};
 use crate::object::{MOST_BYTES, ObjectLayer, Tries};
 use crate::rmap::attachment::Attach;
 use crate::rmap::object_page::ObjectFrame;
@@ -17,12 +17,12 @@ use crate::vma::edit::Edit;
 use crate::vma::region::Region;
 
 impl<M: Machine> ObjectLayer<M> {
-    /// `Objects::create` and `Objects::create_paged`.
-    pub fn create_object(&self, bytes: u64, pager: Option<u64>) -> Result<Object, ObjectError> {
+    /// `Objects::create`, `Objects::create_logged` and `Objects::create_paged`.
+    pub fn create_object(&self, bytes: u64, source: Source) -> Result<Object, ObjectError> {
         if bytes > MOST_BYTES {
             return Err(ObjectError::Size);
         }
-        self.verb_with_memory(Verb::Object, || Ok(self.make_object(bytes, pager)?))
+        self.verb_with_memory(Verb::Object, || Ok(self.make_object(bytes, source)?))
     }
 
     /// `Objects::usage`.
@@ -34,17 +34,12 @@ impl<M: Machine> ObjectLayer<M> {
         ObjectUsage { bytes, pages, dirty_pages: record.dirty(), seals: record.seals() }
     }
 
-    /// `Objects::advise`.
-    pub fn set_read_pattern(&self, object: &Object, pattern: ReadPattern) {
-        self.record_of_object(object).set_pattern(pattern);
-    }
-
     /// An object of so many bytes.
-    fn make_object(&self, bytes: u64, pager: Option<u64>) -> Result<Object, NoMemory> {
+    fn make_object(&self, bytes: u64, source: Source) -> Result<Object, NoMemory> {
         let mut token = Token::top();
         let handle = self.objects.alloc(&self.machine, &self.frames, &mut token)?;
         let place = handle.ptr(&self.machine).cast::<ObjectRecord>();
-        let record = ObjectRecord::new(bytes, pager, Tries::new(self).create());
+        let record = ObjectRecord::new(bytes, source, Tries::new(self).create());
         // SAFETY: the slab's object is large enough, aligned to 64 bytes and the caller's alone.
         unsafe { place.write(record) };
         let made = self.object(handle);
@@ -55,7 +50,7 @@ impl<M: Machine> ObjectLayer<M> {
             self.object(first).previous.store(handle.raw(), Ordering::Relaxed);
         }
         self.first.store(handle.raw(), Ordering::Relaxed);
-        Ok(Object::new(handle, self.id(), place))
+        Ok(Object::new(handle, self.id(), place, 0))
     }
 
     /// The record of an object that the caller keeps, or that an epoch does: a region that it saw
@@ -170,7 +165,11 @@ impl<M: Machine> ObjectLayer<M> {
         });
         self.count_object_pages(record, -pages);
         self.count(Counter::DirtyPages, -(record.dirty() as i64));
+        let pager = record.pager();
         self.objects.free(&self.machine, &self.frames, &mut token, handle);
+        if let Some(pager) = pager {
+            self.machine.object_gone(pager);
+        }
     }
 
     /// Calls `each` with every object. Nobody makes or frees any meanwhile. For `validate`.

@@ -4,6 +4,7 @@
 mod cursor;
 mod fetch;
 mod find_page;
+mod grab;
 mod io;
 mod layer;
 mod manage;
@@ -15,10 +16,12 @@ mod tries;
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
 pub(crate) use fetch::Fetch;
 pub(crate) use find_page::{FindPage, Present};
+pub use grab::{GrabWait, Grabbed};
+pub(crate) use grab::{Stop, TakePages, Taking};
 pub(crate) use io::{NextDirty, ObjectIo};
 pub(crate) use layer::ObjectLayer;
-pub(crate) use page::{ObjectPage, PageKind};
-pub(crate) use record::{MOST_AHEAD, MOST_BYTES, ObjectRecord};
+pub(crate) use page::{MOST_SEEN, ObjectPage, PageKind};
+pub(crate) use record::{MOST_BYTES, ObjectRecord, Source};
 pub use record::{Object, ObjectPart, ReadPattern};
 pub use trie::{
     INDEX_END, InsertError, NodeReserve, PageMark, Shape, Trie, TrieEntry, TriePlace, TrieReader,

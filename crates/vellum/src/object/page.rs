@@ -13,7 +13,7 @@ use crate::sync::{Above, EpochGuard, Object, Token};
 
 /// Pages that are looked at under the guard at once. Basis: a guess; it bounds how long
 /// others wait for the guard.
-pub(super) const MOST_SEEN: usize = 512;
+pub(crate) const MOST_SEEN: usize = 512;
 
 /// Which pages of an object are meant.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl<M: Machine> ObjectLayer<M> {
 
     /// A frame of zeros for a page of an object.
     #[inline]
-    fn take_zeros(
+    pub(super) fn take_zeros(
         &self,
         (object, index): (SlabRef, u64),
         (want, va): (&AllocRequest, Va),

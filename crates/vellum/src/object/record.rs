@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use crate::addr::PAGE_SIZE;
+use crate::config::MOST_AHEAD;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::object::trie::{INDEX_END, Trie};
@@ -23,6 +24,8 @@ pub struct Object {
     /// Whose it is: the id of its `Platform`.
     vm: usize,
     record: NonNull<ObjectRecord>,
+    /// Errors of the pager that this handle was told of. Anyone who has the handle.
+    heard: AtomicU64,
 }
 
 // SAFETY: the record is made of atomics and locks, and only the object's own `Vm` looks at it,
@@ -38,8 +41,24 @@ fn foreign() -> ! {
 }
 
 impl Object {
-    pub(super) fn new(handle: SlabRef, vm: usize, record: NonNull<ObjectRecord>) -> Object {
-        Object { handle, vm, record }
+    /// A handle that was told of so many errors.
+    pub(super) fn new(
+        handle: SlabRef,
+        vm: usize,
+        record: NonNull<ObjectRecord>,
+        errors: u64,
+    ) -> Object {
+        Object { handle, vm, record, heard: AtomicU64::new(errors) }
+    }
+
+    /// The same object's, kept by the caller.
+    pub(super) fn another(&self, errors: u64) -> Object {
+        Object::new(self.handle, self.vm, self.record, errors)
+    }
+
+    /// Whether there were errors that this handle was not told of, so far; it is from here on.
+    pub(crate) fn hears(&self, errors: u64) -> bool {
+        self.heard.swap(errors, Ordering::Relaxed) != errors
     }
 
     /// The record.
@@ -68,8 +87,6 @@ impl Object {
 /// Bytes that an object may have, at most: what is left of 2^64 so that no end wraps.
 pub(crate) const MOST_BYTES: u64 = !(PAGE_SIZE as u64 - 1);
 
-/// Pages of a fetch, at most: 2 MiB.
-pub(crate) const MOST_AHEAD: u64 = 512;
 /// Bits that say how many pages the last fetch had; the index after it has the rest.
 const FETCHED_BITS: u32 = 10;
 const FETCHED_MASK: u64 = (1 << FETCHED_BITS) - 1;
@@ -99,6 +116,15 @@ pub struct ObjectPart<'o> {
     pub offset: u64,
 }
 
+/// What an object's pages are before anybody writes.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// Zeros. `logged`: writes are noted for who harvests them.
+    Zeros { logged: bool },
+    /// What the pager of that number has.
+    Pager(u64),
+}
+
 /// An object's record.
 #[repr(C)]
 pub(crate) struct ObjectRecord {
@@ -108,6 +134,10 @@ pub(crate) struct ObjectRecord {
     size: AtomicU64,
     /// The number of the pager that has the contents, if one has. For life.
     pager: Option<u64>,
+    /// Whether writes are noted for who harvests them. For life.
+    logged: bool,
+    /// Runs that the pager could not write. Anyone.
+    errors: AtomicU64,
     /// Where the last fetch from the pager ended, and below that, in six bits, how many pages it
     /// had. Anyone; it decides about speed alone.
     fetched: AtomicU64,
@@ -128,16 +158,23 @@ pub(crate) struct ObjectRecord {
 }
 
 impl ObjectRecord {
-    pub(super) fn new(bytes: u64, pager: Option<u64>, trie: Trie) -> ObjectRecord {
+    pub(super) fn new(bytes: u64, source: Source, trie: Trie) -> ObjectRecord {
         let (changing, size) = (AtomicU64::new(0), AtomicU64::new(bytes));
         let (next, previous) = (AtomicU64::new(0), AtomicU64::new(0));
         let attachments = AttachmentList::new();
         let (dirty, seals) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (pager, logged) = match source {
+            Source::Zeros { logged } => (None, logged),
+            Source::Pager(number) => (Some(number), false),
+        };
+        let errors = AtomicU64::new(0);
         let (fetched, pattern) = (AtomicU64::new(0), AtomicU32::new(0));
         ObjectRecord {
             attachments,
             size,
             pager,
+            logged,
+            errors,
             fetched,
             pattern,
             dirty,
@@ -159,6 +196,27 @@ impl ObjectRecord {
     #[inline]
     pub fn pager(&self) -> Option<u64> {
         self.pager
+    }
+
+    /// Whether writes are noted for who harvests them.
+    pub fn is_logged(&self) -> bool {
+        self.logged
+    }
+
+    /// Whether a page is marked as dirty before it is written.
+    #[inline]
+    pub fn notes_writes(&self) -> bool {
+        self.pager.is_some() || self.logged
+    }
+
+    /// Runs that the pager could not write.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// One more.
+    pub(super) fn count_error(&self) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The index after the pages of the last fetch, and how many they were; 0 if there was none.

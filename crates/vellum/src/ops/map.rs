@@ -128,7 +128,7 @@ impl<M: Machine> Map<'_, M> {
         let attachment = Attach(self.0).attach(edit.space, object, shift, edit.token)?;
         let kind = match copies {
             Some(_) => ViewKind::Private,
-            None if self.object(object).pager().is_some() => ViewKind::Tracked,
+            None if self.object(object).notes_writes() => ViewKind::Tracked,
             None => ViewKind::Shared,
         };
         let attachment = Some(attachment);

@@ -102,6 +102,17 @@ pub struct ObjectUsage {
     pub seals: Seals,
 }
 
+/// A page that [`Objects::invalidate`](crate::vm::Objects::invalidate) has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct KeptPage {
+    /// Its first byte in the object.
+    pub offset: u64,
+    /// It was written since its pager last had it.
+    pub dirty: bool,
+    /// Somebody has it in hand: a pager, or who grabbed it.
+    pub busy: bool,
+}
+
 /// What is forbidden of an object's size, for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seals {

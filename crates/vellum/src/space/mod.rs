@@ -17,7 +17,7 @@ mod backing;
 mod record;
 mod slab_ref;
 
-pub use answer::{Audit, Fault, ObjectUsage, Page, Seals, Usage};
+pub use answer::{Audit, Fault, KeptPage, ObjectUsage, Page, Seals, Usage};
 pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 pub use record::{MAX_SPACES, Space};
 

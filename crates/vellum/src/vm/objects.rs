@@ -2,12 +2,14 @@
 
 use crate::error::ObjectError;
 use crate::machine::{Machine, PageAnswer};
-use crate::object::{Object, ObjectIo, ReadPattern};
+use crate::object::{GrabWait, Grabbed, Object, ObjectIo, ReadPattern, Source};
 use crate::ops::object::bytes::ObjectBytes;
+use crate::ops::object::grab::Grab;
+use crate::ops::object::invalidate::Invalidate;
 use crate::ops::object::resize::Resize;
 use crate::ops::object::sparse::Sparse;
 use crate::ops::object::sync::Sync;
-use crate::space::{ObjectUsage, Seals};
+use crate::space::{KeptPage, ObjectUsage, Seals};
 use crate::vm::Vm;
 
 /// The objects of a `Vm`: see [`Vm::objects`].
@@ -39,7 +41,17 @@ impl<M: Machine> Objects<'_, M> {
     /// # Errors
     /// [`ObjectError::Size`], [`ObjectError::NoMemory`].
     pub fn create(self, bytes: u64) -> Result<Object, ObjectError> {
-        self.0.layers.create_object(bytes, None)
+        self.0.layers.create_object(bytes, Source::Zeros { logged: false })
+    }
+
+    /// As [`create`](Objects::create), of which writes are logged: [`harvest`](Objects::harvest)
+    /// says which pages were written since the last time. The first store to a page after that is a
+    /// fault. A hole that is punched is written, with zeros.
+    ///
+    /// # Errors
+    /// As [`create`](Objects::create).
+    pub fn create_logged(self, bytes: u64) -> Result<Object, ObjectError> {
+        self.0.layers.create_object(bytes, Source::Zeros { logged: true })
     }
 
     /// An object of so many bytes whose contents a pager has: a file, or memory elsewhere. Pages
@@ -50,7 +62,13 @@ impl<M: Machine> Objects<'_, M> {
     /// # Errors
     /// As [`create`](Objects::create).
     pub fn create_paged(self, bytes: u64, pager: u64) -> Result<Object, ObjectError> {
-        self.0.layers.create_object(bytes, Some(pager))
+        self.0.layers.create_object(bytes, Source::Pager(pager))
+    }
+
+    /// Another handle of the object, to be given back by itself. It is told of the errors that come
+    /// from here on.
+    pub fn another(self, object: &Object) -> Object {
+        ObjectIo(&self.0.layers).another_handle(object)
     }
 
     /// Answers a run that a pager was asked for and that it kept. From any CPU; the caller holds no
@@ -68,9 +86,74 @@ impl<M: Machine> Objects<'_, M> {
     /// be dirty afterwards. Without a pager there is nothing to do. The caller holds no lock.
     ///
     /// # Errors
-    /// [`ObjectError::Io`]: some page could not be written. It stays dirty; the others are written.
+    /// [`ObjectError::Io`]: some page could not be written, now or since this handle was told last,
+    /// whoever asked for it. What could not be written now stays dirty; the others are written.
     pub fn sync(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         Sync(&self.0.layers).sync(object, offset, bytes)
+    }
+
+    /// Has the pager write what is dirty among so many bytes from `offset` on, and does not wait
+    /// for it. Pages that somebody has in hand are passed over. The next [`sync`](Objects::sync) of
+    /// each handle tells of errors. The caller holds no lock.
+    pub fn write_back(self, object: &Object, offset: u64, bytes: u64) {
+        Sync(&self.0.layers).write_back(object, offset, bytes);
+    }
+
+    /// The offsets of pages that were written since they were last harvested, or since the object
+    /// was made: in ascending order, from the page of `from` on, as many as `pages` has room for;
+    /// says how many. Fewer than that: there are no more. What was written before the call is told,
+    /// what is written meanwhile by this call or the next one. A page that is told is taken out of
+    /// every space, so that its next store is noted; what is read of it afterwards is not older
+    /// than what it was told for. The caller holds no lock.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotLogged`]: it was not made by [`create_logged`](Objects::create_logged).
+    pub fn harvest(
+        self,
+        object: &Object,
+        from: u64,
+        pages: &mut [u64],
+    ) -> Result<usize, ObjectError> {
+        Sync(&self.0.layers).harvest(object, from, pages)
+    }
+
+    /// Takes up to 32 pages from the one of `offset` on for the caller alone: for input and output
+    /// to their frames, or to fill them. They are in memory, made or read if they were absent, and
+    /// no space maps them. As many as can be had one after the other, at least one. Who takes runs
+    /// of one object in several calls takes them in ascending order, and meanwhile does nothing
+    /// else with those pages. The caller holds no lock.
+    ///
+    /// # Errors
+    /// None could be had: [`ObjectError::Beyond`], [`ObjectError::NoMemory`]; with a pager
+    /// [`ObjectError::Io`]; where the caller does not wait [`ObjectError::Busy`].
+    pub fn grab(
+        self,
+        object: &Object,
+        offset: u64,
+        pages: usize,
+        wait: GrabWait,
+    ) -> Result<Grabbed, ObjectError> {
+        Grab(&self.0.layers).grab(object, offset, pages, wait)
+    }
+
+    /// Gives pages back. `written`: the holder has changed them. The caller holds no lock.
+    ///
+    /// # Panics
+    /// If they are another `Vm`'s.
+    pub fn release(self, pages: Grabbed, written: bool) {
+        Grab(&self.0.layers).release(pages, written);
+    }
+
+    /// As [`evict`](Objects::evict), for who is about to go past the pages, to their pager itself.
+    /// Says how many went, and which pages are there afterwards: as many as `kept` has room for,
+    /// in ascending order, and how many those are. The caller holds no lock.
+    pub fn invalidate(
+        self,
+        object: &Object,
+        (offset, bytes): (u64, u64),
+        kept: &mut [KeptPage],
+    ) -> (u64, usize) {
+        Invalidate(&self.0.layers).invalidate(object, (offset, bytes), kept)
     }
 
     /// Frees the pages among so many bytes from `offset` on that the pager has as they are, and
@@ -83,7 +166,7 @@ impl<M: Machine> Objects<'_, M> {
     /// Says how an object with a pager will be read, by everybody: what is read ahead. Wrong advice
     /// costs time alone.
     pub fn advise(self, object: &Object, pattern: ReadPattern) {
-        self.0.layers.set_read_pattern(object, pattern);
+        ObjectIo(&self.0.layers).advise(object, pattern);
     }
 
     /// Asks the pager for what is absent among so many bytes from `offset` on, and does not wait

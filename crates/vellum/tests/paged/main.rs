@@ -3,6 +3,8 @@
 mod ahead;
 mod around;
 mod cuts;
+mod grabs;
+mod harvests;
 mod late;
 mod oom;
 mod outcomes;

@@ -1,7 +1,11 @@
 //! How a run ended is told to those who waited for it, and to nobody else.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::{scope, yield_now};
 
 use super::*;
 
@@ -47,8 +51,10 @@ fn a_sync_is_told_of_its_own_run_whoever_writes_a_page_of_it_later() {
             f.disk().set(Habits { fails_writes: true, ..LATE });
             answer_all(f);
             f.disk().set(Habits::default());
-            // Another sync, of the first page alone.
-            assert_eq!(f.fx.vm.objects().sync(&f.object, KIB4, 1), Ok(()));
+            // Another sync, of the first page alone, by a handle that was told of all so far.
+            let other = f.fx.vm.objects().another(&f.object);
+            assert_eq!(f.fx.vm.objects().sync(&other, KIB4, 1), Ok(()));
+            f.fx.vm.objects().discard(other);
         },
     );
     assert!(synced.is_err() || f.disk().word(FILE, 2) == 20, "page 2 was not written");
@@ -161,4 +167,35 @@ fn a_pager_is_asked_with_no_lock_held_after_many_attempts() {
         at_each_step(|_| ());
         over.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn a_wait_that_unwinds_ends_after_the_run_is_answered() {
+    let f = paged::<X86_64>(8 * KIB4);
+    f.poke(1, 10).unwrap();
+    f.disk().calls();
+    f.disk().set(LATE);
+    let asked = Arc::new(AtomicBool::new(false));
+    scope(|threads| {
+        let writer = threads.spawn(|| {
+            f.fx.run_on(1);
+            let asked = asked.clone();
+            at_each_step(move |waits| assert!(!waits || !asked.load(SeqCst), "the wait ends"));
+            let done = catch_unwind(AssertUnwindSafe(|| f.sync()));
+            at_each_step(|_| ());
+            done.is_err()
+        });
+        while f.disk().calls().is_empty() {
+            yield_now();
+        }
+        asked.store(true, SeqCst);
+        // The pager has the outcome in hand, which lies on the writer's stack.
+        for _ in 0..2000 {
+            assert!(!writer.is_finished(), "its stack is gone");
+            yield_now();
+        }
+        answer_all(&f);
+        assert!(writer.join().unwrap(), "its wait unwound");
+    });
+    assert_eq!((f.dirty(), f.disk().word(FILE, 1)), (0, 10));
 }

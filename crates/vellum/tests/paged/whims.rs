@@ -3,9 +3,11 @@
 //! Each thread has a word of its own in every page, and numbers what it stores there. A look finds
 //! no older store than one that was done before, and no word of another place: so no page is shown
 //! that is read in part, and none that was dirty goes. What a `sync` says is written is on the
-//! disk. Who is told of a failure is told of one that came meanwhile; a `sync` fails if a run fails
-//! that it has asked for itself, and by no other. `VELLUM_SEED` gives another seed. It is that of
-//! each thread's choices and of the disk's, not of their order.
+//! disk. Who is told that a page cannot be read is told of a failure that came meanwhile. Each
+//! thread has a handle of its own of each file. A `sync` by it fails if a run of its own fails, or
+//! if another's has failed since that handle was last told; and it is told of none twice.
+//! `VELLUM_SEED` gives another seed. It is that of each thread's choices and of the disk's, not of
+//! their order.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -64,6 +66,15 @@ struct World {
     /// Each maps both files, one behind the other; the last one as private views.
     spaces: Vec<Space>,
     stores: Vec<Stores>,
+    /// Runs of each file that could not be written, by calls that are over.
+    failed: [AtomicU64; 2],
+}
+
+/// A thread's own handles, and at least and at most how many failed runs they were told of.
+struct Handles {
+    cpu: usize,
+    files: [Object; 2],
+    told: [Range<u64>; 2],
 }
 
 /// What a thread saw.
@@ -74,7 +85,9 @@ struct Seen {
     failed: u64,
     syncs: u64,
     failed_syncs: u64,
+    told_of_others: u64,
     evicted: u64,
+    grabbed: u64,
 }
 
 impl World {
@@ -96,7 +109,8 @@ impl World {
         fx.map_private(&view, Va(AT.0 + BYTES), BYTES, &files[1]);
         spaces.push(view);
         let words = FILES.len() * PAGES as usize * WORKERS;
-        World { fx, files, spaces, stores: (0..words).map(|_| Stores::default()).collect() }
+        let stores = (0..words).map(|_| Stores::default()).collect();
+        World { fx, files, spaces, stores, failed: Default::default() }
     }
 
     fn place(&self, word: Word) -> Va {
@@ -171,26 +185,74 @@ impl World {
         word.version(value).unwrap_or_else(|| panic!("{word:?} is {value:x} on the disk"))
     }
 
-    /// Whether all was written.
-    fn sync(&self, cpu: usize, file: usize, pages: Range<u64>) -> bool {
-        let own = |page| Word { file, page, worker: cpu - 1 };
-        let failed = || self.fx.m().disk.told().failed_writes[cpu];
-        let before = failed();
+    /// Runs of a file that could not be written, those of calls under way included.
+    fn failed_runs(&self, file: usize) -> u64 {
+        let failed = self.fx.m().disk.told().failed_writes;
+        failed.iter().map(|by_cpu| by_cpu[FILES[file] as usize % 2]).sum()
+    }
+
+    /// Whether all was written, and nothing failed since the handle was told last.
+    fn sync(&self, by: &mut Handles, file: usize, pages: Range<u64>, seen: &mut Seen) {
+        let own = |page| Word { file, page, worker: by.cpu - 1 };
+        let failed = || self.fx.m().disk.told().failed_writes[by.cpu][FILES[file] as usize % 2];
+        let (before, over) = (failed(), self.failed[file].load(SeqCst));
         let (at, bytes) = (pages.start * KIB4, (pages.end - pages.start) * KIB4);
-        let done = self.fx.vm.objects().sync(&self.files[file], at, bytes);
-        let wanted = if failed() == before { Ok(()) } else { Err(ObjectError::Io) };
-        assert_eq!(done, wanted, "its own runs that failed: {}", failed() - before);
+        let done = self.fx.vm.objects().sync(&by.files[file], at, bytes);
+        let fails = failed() - before;
+        self.failed[file].fetch_add(fails, SeqCst);
+        let (told, all) = (by.told[file].clone(), self.failed_runs(file));
+        let must = fails != 0 || over > told.end;
+        let may = fails != 0 || all > told.start;
+        assert!(done.is_err() || !must, "{fails} of its own; {told:?} told, {over} were over");
+        assert!(done.is_ok() || may, "told {told:?}, of {all} in all, and once more");
+        assert!(matches!(done, Ok(()) | Err(ObjectError::Io)));
+        // At some moment of the call it was told of all.
+        by.told[file] = (over + fails).max(told.start)..all;
         for word in pages.filter(|_| done.is_ok()).map(own) {
             let last = self.stores[word.number()].done.load(SeqCst);
             assert!(self.on_disk(word) >= last, "{word:?}: store {last} is not on the disk");
         }
-        done.is_ok()
+        seen.syncs += 1;
+        seen.failed_syncs += u64::from(done.is_err());
+        seen.told_of_others += u64::from(done.is_err() && fails == 0);
+    }
+
+    /// Has pages for itself: nobody stores to them meanwhile.
+    fn grab(&self, file: usize, pages: &Range<u64>, random: &mut Random) -> u64 {
+        let wait = [GrabWait::Never, GrabWait::Once, GrabWait::Always][random.below(3) as usize];
+        let (at, wanted) = (pages.start * KIB4, (pages.end - pages.start) as usize);
+        let grabbed = match self.fx.vm.objects().grab(&self.files[file], at, wanted, wait) {
+            Ok(grabbed) => grabbed,
+            Err(ObjectError::Io) => return 0,
+            Err(ObjectError::Busy) if wait != GrabWait::Always => return 0,
+            Err(other) => panic!("{other:?}"),
+        };
+        let count = grabbed.frames().len();
+        assert!(grabbed.offset() == at && (1..=wanted).contains(&count));
+        let all = || -> Vec<[u8; 4096]> {
+            let mut pages = vec![[0; 4096]; count];
+            for (&pfn, page) in grabbed.frames().iter().zip(&mut pages) {
+                // SAFETY: nobody else has the frame.
+                unsafe { self.fx.m().read(pfn, 0, page) };
+            }
+            pages
+        };
+        let before = all();
+        (0..5).for_each(|_| std::thread::yield_now());
+        assert!(before == all(), "a page changed while it was grabbed");
+        // Behind `WRITTEN` the disks are to stay short.
+        let written = random.one_in(2) && pages.end <= WRITTEN;
+        self.fx.vm.objects().release(grabbed, written);
+        count as u64
     }
 
     /// One thread, until the pagers were asked often enough.
     fn work(&self, cpu: usize, seed: u64) -> Seen {
         self.fx.run_on(cpu);
         let (mut random, mut seen) = (Random::new(seed * 16 + cpu as u64), Seen::default());
+        let objects = self.fx.vm.objects();
+        let files = self.files.each_ref().map(|file| objects.another(file));
+        let mut by = Handles { cpu, files, told: [0..0, 0..0] };
         let disk = &self.fx.m().disk;
         while disk.told().asked < REQUESTS {
             let act = random.below(16);
@@ -215,10 +277,9 @@ impl World {
                             (seen.looks + u64::from(done), seen.failed + u64::from(!done));
                     }
                 }
-                11..=12 => {
-                    let done = self.sync(cpu, mine.file, pages);
-                    (seen.syncs, seen.failed_syncs) =
-                        (seen.syncs + 1, seen.failed_syncs + u64::from(!done));
+                11..=12 => self.sync(&mut by, mine.file, pages, &mut seen),
+                13 if random.one_in(4) => {
+                    seen.grabbed += self.grab(mine.file, &pages, &mut random);
                 }
                 13 => {
                     let space = &self.spaces[random.below(4) as usize];
@@ -233,6 +294,7 @@ impl World {
                 }
             }
         }
+        by.files.into_iter().for_each(|file| objects.discard(file));
         seen
     }
 }
@@ -267,10 +329,13 @@ fn a_hundred_thousand_requests_lose_no_page_and_show_none_in_part() {
     assert!(told.asked >= REQUESTS, "seed {seed}: {told:?}");
     assert!(told.failed_pages > REQUESTS / 100 && told.short > REQUESTS / 100, "{told:?}");
     assert!(told.failed_reads > told.failed_pages + REQUESTS / 1000, "{told:?}");
-    assert!(told.failed_writes.iter().sum::<u64>() > REQUESTS / 100, "{told:?}");
+    assert!(told.failed_writes.iter().flatten().sum::<u64>() > REQUESTS / 100, "{told:?}");
+    assert!(seen.iter().all(|seen| seen.told_of_others > 0 && seen.grabbed > 0), "{seen:?}");
     world.fx.check(&world.spaces.iter().collect::<Vec<_>>());
     for (n, file) in world.files.iter().enumerate() {
-        assert_eq!(world.fx.vm.objects().sync(file, 0, u64::MAX), Ok(()));
+        // This handle has been told of nothing so far.
+        let synced = [(); 2].map(|()| world.fx.vm.objects().sync(file, 0, u64::MAX));
+        assert_eq!(synced, [Err(ObjectError::Io), Ok(())]);
         assert_eq!(world.fx.vm.objects().usage(file).dirty_pages, 0);
         let words = (0..PAGES).flat_map(|page| (0..WORKERS).map(move |worker| (page, worker)));
         for (page, worker) in words {

@@ -174,6 +174,10 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Punch
             | Op::Sync
             | Op::Evict
+            | Op::WriteBack
+            | Op::Ahead
+            | Op::Grab
+            | Op::Harvest
             | Op::Seek
             | Op::Seal => {
                 w.play_alone(on, op);

@@ -165,7 +165,7 @@ fn head(sections: &[&Section], effort: Effort, threads: &[usize]) -> String {
     let mut out = format!(
         "vellum bench: the library on this computer, beside its peers\n{how}\nhost: {} | threads \
          {counts}\n{} at the start\n",
-        screen::host(),
+        screen::host(60),
         load()
     );
     if cfg!(debug_assertions) {

@@ -1,10 +1,11 @@
 //! What a script's step does: a program's access with its faults, a call of the library, and how
 //! either ended.
 
+use vellum::GrabWait;
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, ObjectError, PoisonError, SpaceError};
-use vellum::machine::Use;
+use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Seals};
 use vellum::unstable::AllocRequest;
 
@@ -12,6 +13,7 @@ use super::{PAGER, Stage};
 use crate::explore::{Stop, Touch, pause, touch};
 use crate::matrix::acts::{Action, PageChoice, PageRange, Step};
 use crate::matrix::spec::{Outcome, Refusal};
+use crate::matrix::states::OBJECT_PAGES;
 use crate::small::SAMPLES;
 
 impl<C: Codec> Stage<C> {
@@ -60,6 +62,32 @@ impl<C: Codec> Stage<C> {
             Action::Evict => {
                 objects.evict(object, 0, u64::MAX);
                 Outcome::Done
+            }
+            Action::WriteBack => {
+                objects.write_back(object, 0, u64::MAX);
+                Outcome::Done
+            }
+            Action::WillNeed => {
+                objects.will_need(object, 0, u64::MAX);
+                Outcome::Done
+            }
+            Action::Grab(page, word) => {
+                match objects.grab(object, at(page, word), 1, GrabWait::Always) {
+                    Ok(grabbed) => {
+                        let (pfn, machine) = (grabbed.frames()[0], self.vm.machine());
+                        // SAFETY: the page is this call's alone.
+                        unsafe { machine.write(pfn, SAMPLES[word], &value.to_le_bytes()) };
+                        objects.release(grabbed, true);
+                        Outcome::Done
+                    }
+                    Err(error) => Outcome::Refused(of_object(error)),
+                }
+            }
+            Action::Harvest => {
+                let mut pages = [0; OBJECT_PAGES + 1];
+                let count = objects.harvest(object, 0, &mut pages).expect("a logged object");
+                let told = |page: usize| pages[..count].contains(&(page as u64 * 4096));
+                Outcome::Harvested(std::array::from_fn(told))
             }
             Action::Punch(pages) => match objects.punch(object, 0, pages as u64 * 4096) {
                 Ok(()) => Outcome::Done,
@@ -175,7 +203,10 @@ impl<C: Codec> Stage<C> {
             }
             Action::ReadObject(..) | Action::WriteObject(..) => self.act_on_object(act, value),
             Action::Resize(_) | Action::Punch(_) => self.act_on_object(act, value),
-            Action::Sync | Action::Evict => self.act_on_object(act, value),
+            Action::Sync | Action::Evict | Action::Harvest => self.act_on_object(act, value),
+            Action::WriteBack | Action::WillNeed | Action::Grab(..) => {
+                self.act_on_object(act, value)
+            }
             Action::NextData(_) | Action::NextHole(_) | Action::Seal => {
                 self.act_on_object(act, value)
             }

@@ -35,6 +35,10 @@ impl<C: Codec> Stage<C> {
         let through_the_pager = [Action::Sync, Action::Evict].into_iter();
         let through_the_pager = through_the_pager.filter(|_| self.state.paged);
         self.enter(0);
+        if let Some(object) = self.object.borrow().as_ref() {
+            // Told of what has failed before.
+            let _ = self.vm.objects().sync(object, 0, 0);
+        }
         through_the_pager.clone().for_each(|act| note(0, act, 0, 0));
         for cpu in 0..self.cpus {
             self.enter(cpu);
@@ -53,6 +57,9 @@ impl<C: Codec> Stage<C> {
         }
         self.enter(0);
         through_the_pager.for_each(|act| note(0, act, 0, 0));
+        if self.state.logged {
+            note(0, Action::Harvest, 0, 0);
+        }
         if self.state.object {
             let words = |page: usize| (0..WORDS).map(move |word| Action::ReadObject(page, word));
             (0..OBJECT_PAGES).flat_map(words).for_each(|act| note(0, act, 0, 0));

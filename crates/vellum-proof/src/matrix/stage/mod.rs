@@ -160,12 +160,14 @@ impl<C: Codec> Stage<C> {
         let space = self.vm.create().expect("memory");
         if self.state.object {
             let objects = self.vm.objects();
-            let object = match self.state.paged {
-                true => objects.create_paged(OBJECT_BYTES, PAGER),
-                false => objects.create(OBJECT_BYTES),
+            let object = match (self.state.paged, self.state.logged) {
+                (true, _) => objects.create_paged(OBJECT_BYTES, PAGER),
+                (_, true) => objects.create_logged(OBJECT_BYTES),
+                _ => objects.create(OBJECT_BYTES),
             };
             let object = object.expect("memory");
             self.object.replace(Some(object));
+            self.start.object.is_logged = self.state.logged;
         }
         if self.state.late.is_some() {
             self.fill_disk();

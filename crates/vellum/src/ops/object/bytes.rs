@@ -62,8 +62,8 @@ impl<M: Machine> ObjectBytes<'_, M> {
                     Chunk::FetchNext => self.fetch_next(object.handle, at / PAGE_SIZE as u64),
                     Chunk::Frozen => self.wait_for_thaw(),
                     Chunk::Reading(pfn) => {
-                        if ObjectIo(self.0).wait_for_pager(pfn).is_err() {
-                            return (done, Err(ObjectError::Io));
+                        if let Err(why) = ObjectIo(self.0).wait_for_pager(pfn) {
+                            return (done, Err(why.into()));
                         }
                     }
                     Chunk::Beyond | Chunk::Clean => {}
@@ -134,8 +134,8 @@ impl<M: Machine> ObjectBytes<'_, M> {
                     Chunk::FetchNext => self.fetch_next(object.handle, at / PAGE_SIZE as u64),
                     Chunk::Frozen => self.wait_for_thaw(),
                     Chunk::Reading(pfn) => {
-                        if ObjectIo(self.0).wait_for_pager(pfn).is_err() {
-                            return (done, Err(ObjectError::Io));
+                        if let Err(why) = ObjectIo(self.0).wait_for_pager(pfn) {
+                            return (done, Err(why.into()));
                         }
                     }
                     Chunk::Clean => {
@@ -159,7 +159,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
             return Chunk::Beyond;
         }
         match found {
-            Present::Page { dirty: false, .. } if record.pager().is_some() => Chunk::Clean,
+            Present::Page { dirty: false, .. } if record.notes_writes() => Chunk::Clean,
             Present::Page { pfn, .. } => {
                 self.machine.write_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
@@ -184,7 +184,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
     }
 
     /// The frame that is wanted for a page which no space has asked for.
-    fn want_for(self, index: u64) -> AllocRequest {
+    pub fn want_for(self, index: u64) -> AllocRequest {
         AllocRequest { policy: self.config.numa, index, use_: Use::Object }
     }
 
@@ -215,7 +215,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
             return Ok(());
         }
         match self.with_memory(|| ObjectIo(self.0).fetch_page(object, index, &want, &mut top))? {
-            Fetch::Begun(pfn) => ObjectIo(self.0).wait_for_pager(pfn).map_err(|_| ObjectError::Io),
+            Fetch::Begun(pfn) => Ok(ObjectIo(self.0).wait_for_pager(pfn)?),
             Fetch::There | Fetch::Beyond => Ok(()),
         }
     }

@@ -80,8 +80,8 @@ impl<M: Machine> Resize<'_, M> {
 
     /// `Objects::punch`.
     pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
-        // A page that went would come back from the pager as it was.
-        if self.record_of_object(object).pager().is_some() {
+        // A page that went would come back from the pager as it was, or not be harvested.
+        if self.record_of_object(object).notes_writes() {
             return self.verb(Verb::Object, || self.write_zeros(object, offset, bytes));
         }
         self.punch_pages(object, offset, bytes);
@@ -94,7 +94,9 @@ impl<M: Machine> Resize<'_, M> {
         let (record, handle) = (self.record_of_object(object), object.handle);
         let mut at = offset;
         loop {
-            let end = offset.saturating_add(bytes).min(record.bytes());
+            // Who makes the object shorter has taken out what lies past the end when this is over.
+            let size = self.alone(record, || record.bytes());
+            let end = offset.saturating_add(bytes).min(size);
             if at >= end {
                 return Ok(());
             }

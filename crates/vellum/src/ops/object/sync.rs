@@ -1,4 +1,4 @@
-//! Writing what is dirty of an object to its pager.
+//! What was written of an object: brought to its pager, or told to who harvests it.
 //!
 //! In the order of the indices, runs of 32 pages at most. Each index is visited once, so a program
 //! that goes on writing cannot keep the call from its end; what it writes behind the call is dirty
@@ -11,8 +11,11 @@ use crate::fault::Faults;
 use crate::fault::object::ObjectFault;
 use crate::frame::SlabRef;
 use crate::machine::{Machine, RUN_PAGES, Verb};
-use crate::object::{NextDirty, Object, ObjectIo, ObjectPage};
+use crate::object::{INDEX_END, NextDirty, Object, ObjectIo, ObjectPage};
 use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
+
+const PAGE: u64 = PAGE_SIZE as u64;
 
 pub(crate) struct Sync<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -23,34 +26,113 @@ impl<M: Machine> Sync<'_, M> {
     pub fn sync(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         self.verb(Verb::Object, || {
             let record = self.record_of_object(object);
-            if record.pager().is_none() || bytes == 0 {
+            if record.pager().is_none() {
                 return Ok(());
             }
-            let page = PAGE_SIZE as u64;
-            let (first, end) = (offset / page, offset.saturating_add(bytes).div_ceil(page));
-            self.write_back(object.handle, first, end)
+            let done = self.write_runs((object.handle, true), pages_of(offset, bytes), |pages| {
+                ObjectIo(self.0).write_pages(object.handle, pages).is_ok()
+            });
+            // Its own, and those of others that it was not told of.
+            if object.hears(record.errors()) || !done { Err(ObjectError::Io) } else { Ok(()) }
         })
     }
 
-    fn write_back(self, object: SlabRef, first: u64, end: u64) -> Result<(), ObjectError> {
-        let (mut next, mut done) = (first, Ok(()));
-        loop {
-            let mut pages: [ObjectPage; RUN_PAGES] = [(Pfn(0), 0); RUN_PAGES];
-            let count = match ObjectIo(self.0).freeze_dirty(object, (next, end), &mut pages) {
-                NextDirty::None => return done,
-                NextDirty::Taken((pfn, index)) => {
-                    ObjectIo(self.0).wait_for_page(pfn);
-                    next = index;
-                    continue;
-                }
-                NextDirty::Frozen(count) => count,
-            };
-            let pages = &pages[..count];
-            ObjectFault(self.0).unmap_everywhere(object, pages);
-            if ObjectIo(self.0).write_pages(object, pages).is_err() {
-                done = Err(ObjectError::Io);
+    /// `Objects::write_back`.
+    pub fn write_back(self, object: &Object, offset: u64, bytes: u64) {
+        self.verb(Verb::Object, || {
+            if self.record_of_object(object).pager().is_some() {
+                self.write_runs((object.handle, false), pages_of(offset, bytes), |pages| {
+                    ObjectIo(self.0).begin_write(object.handle, pages, None);
+                    true
+                });
             }
-            next = pages[count - 1].1 + 1;
+        });
+    }
+
+    /// `Objects::harvest`.
+    pub fn harvest(
+        self,
+        object: &Object,
+        from: u64,
+        out: &mut [u64],
+    ) -> Result<usize, ObjectError> {
+        self.verb(Verb::Object, || {
+            if !self.record_of_object(object).is_logged() {
+                return Err(ObjectError::NotLogged);
+            }
+            let (mut next, mut count) = (from / PAGE, 0);
+            while count < out.len() {
+                let mut pages: Run = [(Pfn(0), 0); RUN_PAGES];
+                let room = pages.len().min(out.len() - count);
+                let range = (&mut next, INDEX_END);
+                match self.freeze_next((object.handle, true), range, &mut pages[..room]) {
+                    None => break,
+                    Some(frozen) => {
+                        ObjectIo(self.0).end_dirty(object.handle, frozen);
+                        for (&(pfn, index), out) in frozen.iter().zip(&mut out[count..]) {
+                            self.thaw(pfn);
+                            *out = index * PAGE;
+                        }
+                        count += frozen.len();
+                    }
+                }
+            }
+            Ok(count)
+        })
+    }
+
+    /// Has each run of dirty pages written, and says whether all were. `waits`: also for pages
+    /// that somebody else has in hand.
+    fn write_runs(
+        self,
+        (object, waits): (SlabRef, bool),
+        (mut next, end): (u64, u64),
+        mut write: impl FnMut(&[ObjectPage]) -> bool,
+    ) -> bool {
+        let mut done = true;
+        loop {
+            let mut pages: Run = [(Pfn(0), 0); RUN_PAGES];
+            match self.freeze_next((object, waits), (&mut next, end), &mut pages) {
+                None => return done,
+                Some(frozen) => done &= frozen.is_empty() || write(frozen),
+            }
         }
+    }
+
+    /// Freezes dirty pages that follow each other, and takes them out of every space. None:
+    /// somebody was at the next one, and is not any more, or is passed over. No page is visited
+    /// twice, but who was waited for.
+    fn freeze_next<'p>(
+        self,
+        (object, waits): (SlabRef, bool),
+        (next, end): (&mut u64, u64),
+        out: &'p mut [ObjectPage],
+    ) -> Option<&'p [ObjectPage]> {
+        let frozen = match ObjectIo(self.0).freeze_dirty(object, (*next, end), out) {
+            NextDirty::None => return None,
+            NextDirty::Taken((pfn, index)) => {
+                *next = index + u64::from(!waits);
+                match waits {
+                    true => ObjectIo(self.0).wait_for_page(pfn),
+                    false => ObjectFrame(self.0).let_go(pfn),
+                }
+                return Some(&[]);
+            }
+            NextDirty::Frozen(count) => &out[..count],
+        };
+        ObjectFault(self.0).unmap_everywhere(object, frozen);
+        *next = frozen.last().map_or(end, |page| page.1 + 1);
+        Some(frozen)
+    }
+}
+
+/// Pages that follow each other.
+type Run = [ObjectPage; RUN_PAGES];
+
+/// The pages of so many bytes.
+fn pages_of(offset: u64, bytes: u64) -> (u64, u64) {
+    match bytes {
+        0 => (0, 0),
+        _ => (offset / PAGE, offset.saturating_add(bytes).div_ceil(PAGE)),
     }
 }

@@ -91,7 +91,10 @@ impl<'a, C: Codec> Worker<'a, C> {
             Op::Map => self.map(place, false),
             Op::Replace | Op::MapObject => self.map(place, true),
             // No object here has a pager.
-            Op::Sync | Op::Evict => self.play_alone(place),
+            Op::Sync | Op::Evict | Op::WriteBack | Op::Ahead | Op::Harvest => {
+                self.play_alone(place);
+            }
+            Op::Grab => self.grab(),
             Op::MapAnywhere | Op::MapPrivate | Op::Seal => self.play_alone(place),
             Op::Unmap => self.unmap(place),
             Op::Protect => self.protect(place),

@@ -1,7 +1,10 @@
 //! The verbs on objects.
 
+use vellum::GrabWait;
+use vellum::addr::Pfn;
 use vellum::entry::Codec;
 use vellum::error::ObjectError;
+use vellum::machine::Machine;
 
 use super::{HOT_PAGE, HOT_WINDOW, Worker};
 use crate::stress::alone;
@@ -120,6 +123,39 @@ impl<C: Codec> Worker<'_, C> {
         if let Some(&(word, _)) = wipes.first() {
             self.read_word(word);
         }
+    }
+
+    /// Takes some pages for itself: they stay as they are meanwhile.
+    pub(super) fn grab(&mut self) {
+        let (shared, mut object) = (self.shared, self.object());
+        let (mut first, mut pages) = (self.rng.below(PAGES[object]), 1 + self.rng.below(8));
+        if self.rng.once_in(2) {
+            (object, first, pages) = (WINDOWS[HOT_WINDOW].object, HOT_PAGE, 1);
+        }
+        let wait = [GrabWait::Never, GrabWait::Once, GrabWait::Always][self.rng.below(3) as usize];
+        let (objects, handle) = (shared.vm.objects(), &shared.objects[object]);
+        let grabbed = match objects.grab(handle, first * PAGE, pages as usize, wait) {
+            Ok(grabbed) => grabbed,
+            Err(ObjectError::NoMemory) => return self.refused(),
+            Err(ObjectError::Beyond) => return self.outcome.beyond += 1,
+            Err(ObjectError::Busy) if wait != GrabWait::Always => return,
+            Err(error) => self.fail(format!("pages that are grabbed gave {error:?}")),
+        };
+        let all = || -> Vec<[u8; PAGE as usize]> {
+            let read = |&pfn: &Pfn| {
+                let mut bytes = [0; PAGE as usize];
+                // SAFETY: nobody else has the page.
+                unsafe { shared.vm.machine().read(pfn, 0, &mut bytes) };
+                bytes
+            };
+            grabbed.frames().iter().map(read).collect()
+        };
+        let before = all();
+        self.guard.yield_core();
+        if before != all() {
+            self.fail(format!("a page from {first} on of object {object} changed while grabbed"));
+        }
+        objects.release(grabbed, false);
     }
 
     /// Where an object has pages: what is found lies before its end, and nothing else is said of an

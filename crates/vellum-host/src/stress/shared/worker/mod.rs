@@ -95,6 +95,10 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Punch
             | Op::Sync
             | Op::Evict
+            | Op::WriteBack
+            | Op::Ahead
+            | Op::Grab
+            | Op::Harvest
             | Op::Seek
             | Op::Seal => {
                 self.play_alone(op);
