@@ -12,7 +12,7 @@ pub use crate::{listed, on_both};
 
 pub use vellum::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
 pub use vellum::config::{Colours, Config, NumaPolicy, Preemption, Thp, ZeroHuge};
-pub use vellum::entry::{Aarch64, Codec, Entry, X86_64};
+pub use vellum::entry::{Aarch64, CacheMode, Codec, Entry, X86_64};
 pub use vellum::error::{FaultError, InitError, NoMemory, ObjectError};
 pub use vellum::error::{PoisonError, RangeError, SpaceError};
 pub use vellum::machine::{CacheLevel, Caches, Machine, MmuRules, NodeInfo, Scope, Stores};
@@ -24,4 +24,4 @@ pub use vellum::stats::{Counter, Stats};
 pub use vellum::unstable::Extent;
 pub use vellum::unstable::Token;
 pub use vellum::unstable::{AllocRequest, Frames};
-pub use vellum::vm::{GrabWait, Grabbed, Object, ObjectPart, ReadPattern, Vm};
+pub use vellum::vm::{DeviceMemory, GrabWait, Grabbed, Object, ObjectPart, ReadPattern, Vm};

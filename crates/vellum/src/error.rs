@@ -51,6 +51,8 @@ pub enum SpaceError {
     Beyond,
     /// A page of the range could not be read from the pager of the object that is mapped there.
     Io,
+    /// The object is a device, of which there are no private views.
+    Device,
     /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)).
     Stopped,
 }
@@ -68,6 +70,9 @@ pub enum FaultError {
     /// The address lies in a region that maps an object, whose pager could not read the page
     /// (`SIGBUS`, `BUS_ADRERR`).
     Io,
+    /// The address lies in a region that maps a device, whose bytes a program reaches and no verb
+    /// (`EFAULT`).
+    Device,
     /// No frame or table node could be had: see [`NoMemory`].
     NoMemory,
     /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)) and
@@ -93,6 +98,16 @@ pub enum ObjectError {
     NotLogged,
     /// Somebody else has the page in hand, or it would have to be waited for.
     Busy,
+    /// A device's memory begins or ends at no multiple of 4096, or has no bytes.
+    Unaligned,
+    /// A device's memory ends past the last frame that an entry can name.
+    Address,
+    /// Some of a device's memory is the library's.
+    Owned,
+    /// The machine's entries cannot say that cache mode.
+    CacheMode,
+    /// The object is a device: its size is fixed, and its bytes no verb reads or writes.
+    Device,
     /// No frame could be had: see [`NoMemory`].
     NoMemory,
 }
@@ -105,6 +120,8 @@ pub enum PoisonError {
     NotMapped,
     /// The shared zeros are, in one of their forms.
     Zero,
+    /// Memory of a device is, which is not the library's.
+    Device,
     /// There is no frame for the copy, or for the tables below a large leaf.
     NoMemory,
 }
@@ -258,6 +275,7 @@ says! {
         }
         SpaceError::Beyond => "part of the range lies past the end of the object",
         SpaceError::Io => "a page of the range could not be read",
+        SpaceError::Device => "a device has no private views",
         SpaceError::LeafSize => {
             "the machine has no leaf of that size, or the range is no multiple of it"
         }
@@ -267,6 +285,7 @@ says! {
         FaultError::Rights => "the region does not allow that access",
         FaultError::Beyond => "the address lies past the end of the object",
         FaultError::Io => "the page could not be read",
+        FaultError::Device => "the address is a device's, which no verb reads or writes",
         FaultError::NoMemory => NoMemory.text(),
         FaultError::Stopped => Stopped.text(),
     };
@@ -278,11 +297,19 @@ says! {
         ObjectError::Stopped => Stopped.text(),
         ObjectError::NotLogged => "nobody logs what is written to the object",
         ObjectError::Busy => "somebody else has the page in hand",
+        ObjectError::Unaligned => {
+            "a device's memory begins and ends at multiples of 4096 and has some bytes"
+        }
+        ObjectError::Address => "a device's memory ends past what an entry can name",
+        ObjectError::Owned => "some of the device's memory is the library's",
+        ObjectError::CacheMode => "the machine's entries cannot say that cache mode",
+        ObjectError::Device => "a device has a fixed size, and no verb reads or writes it",
         ObjectError::NoMemory => NoMemory.text(),
     };
     PoisonError, error => match error {
         PoisonError::NotMapped => "no page is mapped at the address",
         PoisonError::Zero => "the page is the shared zeros",
+        PoisonError::Device => "the page is a device's",
         PoisonError::NoMemory => NoMemory.text(),
     };
     InitError, error => match error {

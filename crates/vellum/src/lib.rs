@@ -57,10 +57,10 @@ mod width_tests;
 // What an embedder writes in every file.
 pub use addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 pub use config::Config;
-pub use entry::{Aarch64, Codec, NoZeroTables, X86_64};
+pub use entry::{Aarch64, CacheMode, Codec, NoZeroTables, X86_64};
 pub use error::{FaultError, NoMemory, ObjectError, SpaceError};
 pub use machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology};
 pub use machine::{PageAnswer, PageRun};
 pub use space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
 pub use stats::Counter;
-pub use vm::{GrabWait, Grabbed, Object, ObjectPart, ReadPattern, Vm};
+pub use vm::{DeviceMemory, GrabWait, Grabbed, Object, ObjectPart, ReadPattern, Vm};

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vellum::addr::{Level, Pfn, Va};
-use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, NoZeroTables, X86_64};
+use vellum::entry::{Aarch64, Busy, CacheMode, Codec, Entry, Flags, NoZeroTables, X86_64};
 
 fn flags() -> impl Strategy<Value = Flags> {
     any::<[bool; 4]>().prop_map(|[write, exec, accessed, dirty]| Flags {
@@ -14,10 +14,13 @@ fn flags() -> impl Strategy<Value = Flags> {
     })
 }
 
+const CACHE_MODES: [CacheMode; 4] =
+    [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::Uncached, CacheMode::WriteCombining];
+
 /// Any entry that is legal in a node of some level: leaves up to 1 GiB, tables above level 1,
 /// blocks aligned to their size.
 fn entry() -> impl Strategy<Value = (Entry, Level)> {
-    (1u8..=5, 0u64..1 << 36, flags(), 0..=13).prop_map(|(level, frame, flags, kind)| {
+    (1u8..=5, 0u64..1 << 36, flags(), 0usize..=17).prop_map(|(level, frame, flags, kind)| {
         let leaf_level = Level(level.min(3));
         let block =
             Pfn(frame).align_down(leaf_level.leaf_order().expect("levels 1 to 3 have leaves"));
@@ -33,6 +36,7 @@ fn entry() -> impl Strategy<Value = (Entry, Level)> {
             11 => (Entry::Busy(Busy::Nothing), Level(level)),
             12 => (Entry::Shared(Pfn(frame), flags), Level::ONE),
             13 => (Entry::Busy(Busy::Shared(block)), leaf_level),
+            14..18 => (Entry::Device(block, flags, CACHE_MODES[kind - 14]), leaf_level),
             9 => (Entry::Busy(Busy::ExchangeNothing), Level(level)),
             7 => (Entry::ZeroTable(Pfn(frame)), Level(level.clamp(2, 3))),
             _ => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
@@ -140,6 +144,29 @@ fn aarch64_words_match_the_manual() {
     ]);
     let block = Aarch64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO);
     assert_eq!(block & 3, 1, "a block has bit 1 clear");
+}
+
+/// Leaves of devices but for the bits of such a leaf in another use.
+fn cache_bits_are<C: Codec>(device: u64, level: u8, bits: [u64; 4]) {
+    let frame = Pfn(0x4000_0000);
+    let leaf = C::encode(Entry::Leaf(frame, RW), Level(level)) | device;
+    for (cache, bits) in CACHE_MODES.into_iter().zip(bits) {
+        assert!(C::has_cache_mode(cache));
+        let raw = C::encode(Entry::Device(frame, RW, cache), Level(level));
+        assert_eq!(raw, leaf | bits, "{cache:?} at level {level}");
+    }
+}
+
+#[test]
+fn cache_modes_name_the_memory_types_that_the_formats_say() {
+    // PWT (3), PCD (4), PAT (7, in large leaves 12); ours: 11.
+    cache_bits_are::<X86_64>(1 << 11, 1, [0, 1 << 3, 3 << 3, 1 << 7 | 3 << 3]);
+    cache_bits_are::<X86_64>(1 << 11, 2, [0, 1 << 3, 3 << 3, 1 << 12 | 3 << 3]);
+    cache_bits_are::<X86_64>(1 << 11, 3, [0, 1 << 3, 3 << 3, 1 << 12 | 3 << 3]);
+    // AttrIndx (4:2); ours: 57.
+    for level in 1..=3 {
+        cache_bits_are::<Aarch64>(1 << 57, level, [0, 1 << 2, 3 << 2, 2 << 2]);
+    }
 }
 
 #[test]

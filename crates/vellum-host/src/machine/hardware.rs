@@ -111,7 +111,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     fn check_break(&self, old: u64, new: u64) {
         let frame = |raw| match C::decode(raw, Level::TWO) {
             Entry::Table(p) | Entry::ZeroTable(p) => Some((p, true)),
-            Entry::Leaf(p, _) | Entry::Shared(p, _) => Some((p, false)),
+            Entry::Leaf(p, _) | Entry::Shared(p, _) | Entry::Device(p, ..) => Some((p, false)),
             _ => None,
         };
         if let (Some(was), Some(is)) = (frame(old), frame(new)) {

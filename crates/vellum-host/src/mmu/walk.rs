@@ -104,7 +104,9 @@ impl WalkCache {
                     node = child;
                     self.remember(root.asid, level, va, node);
                 }
-                entry @ (Entry::Leaf(first, flags) | Entry::Shared(first, flags)) => {
+                entry @ (Entry::Leaf(first, flags)
+                | Entry::Shared(first, flags)
+                | Entry::Device(first, flags, _)) => {
                     let allowed = match access {
                         Access::Read => true,
                         Access::Write => flags.write,

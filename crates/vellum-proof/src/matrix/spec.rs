@@ -42,6 +42,8 @@ pub enum Refusal {
     Sealed,
     /// A pager failed.
     Io,
+    /// It is a device, which has not that.
+    Device,
     /// Something is mapped there.
     Occupied,
     /// Another reason, which the matrix never gives.
@@ -395,6 +397,9 @@ impl Spec<'_> {
         let pages = model.sides[side].as_mut()?;
         let at = |place| self.places.extent(place);
         let none = Some(Vec::new());
+        if object.is_device && self.meets_device(pages, act) {
+            return (outcome == Outcome::Refused(Refusal::Device)).then(Vec::new);
+        }
         match act {
             Action::Load(place, word) | Action::CopyOut(place, word) => {
                 let found = look(pages, at(place), |cell| cell.read);
@@ -470,6 +475,13 @@ impl Spec<'_> {
             Action::Shrink | Action::Take(_) | Action::Drain => none,
             Action::Activate | Action::Idle | Action::Yield => none,
             Action::Anywhere | Action::Forbid => is(Ok(()), outcome),
+            Action::Poison(place) if object.is_device => {
+                // It says so where the page was touched.
+                let is_device = pages[at(place)].is_some_and(|cell| cell.object.is_some());
+                let unmapped = outcome == Outcome::Refused(Refusal::Unmapped);
+                let refused = is_device && outcome == Outcome::Refused(Refusal::Device);
+                (unmapped || refused || !is_device && pages[at(place)].is_some()).then(Vec::new)
+            }
             Action::Poison(place) => {
                 let there = pages[at(place)].is_some();
                 if there || outcome == Outcome::Refused(Refusal::Unmapped) { none } else { None }
@@ -483,8 +495,21 @@ impl Spec<'_> {
                 model.sides[2 + cpu] = Some(copy);
                 is(Ok(()), outcome)
             }
-            _ => self.verb(pages, act, outcome),
+            _ => self.verb(pages, object.is_device, act, outcome),
         }
+    }
+
+    /// Whether a call meets a device that refuses it, where it has the rights that it wants.
+    fn meets_device(&self, pages: &Pages, act: Action) -> bool {
+        let (place, wants) = match act {
+            Action::CopyOut(place, _) => (place, Rights::READ),
+            Action::CopyIn(place, _) | Action::Force(place, _) => (place, Rights::READ_WRITE),
+            Action::MapPrivate(..) => return true,
+            _ => return false,
+        };
+        let cell = pages[self.places.extent(place)];
+        let has = |cell: Cell| cell.read && (cell.write || !wants.write);
+        cell.is_some_and(|cell| cell.object.is_some() && has(cell))
     }
 
     pub(super) fn within(&self, span: super::acts::PageRange) -> impl Iterator<Item = usize> + '_ {
@@ -492,9 +517,16 @@ impl Spec<'_> {
     }
 
     /// The verbs that change what is mapped in a range.
-    fn verb(&self, pages: &Pages, act: Action, outcome: Outcome) -> Option<Vec<Effect>> {
+    fn verb(
+        &self,
+        pages: &Pages,
+        is_device: bool,
+        act: Action,
+        outcome: Outcome,
+    ) -> Option<Vec<Effect>> {
         let mapped = |span| self.within(span).all(|n| pages[n].is_some());
         let hole = |span| self.within(span).all(|n| pages[n].is_none());
+        let is_objects = |cell: Cell| cell.object.is_some();
         let refused = |why| if outcome == Outcome::Refused(why) { Some(Vec::new()) } else { None };
         let effects: Vec<Effect> = match act {
             Action::Map(span, _)
@@ -520,6 +552,11 @@ impl Spec<'_> {
             }
             Action::Collapse | Action::Huge(_) if !mapped(super::acts::PageRange::Both) => {
                 return refused(Refusal::Unmapped);
+            }
+            Action::Protect(span, Rights { exec: true, .. })
+                if is_device && self.within(span).any(|n| pages[n].is_some_and(is_objects)) =>
+            {
+                return refused(Refusal::Rights);
             }
             Action::Protect(span, rights) => {
                 self.within(span).map(|n| Effect::Rights(n, rights)).collect()

@@ -45,6 +45,8 @@ pub struct StartState {
     pub frames_left: Option<u8>,
     /// The pages are those of an object.
     pub object: bool,
+    /// The object is a device.
+    pub device: bool,
     /// Who writes them gets copies.
     pub private: bool,
     /// A pager has the object's contents.
@@ -93,6 +95,7 @@ const fn state(name: &'static str, kind: PageState, huge: bool, zeros: ZeroHuge)
         island: false,
         frames_left: None,
         object: false,
+        device: false,
         private: false,
         paged: false,
         logged: false,
@@ -117,6 +120,10 @@ const fn table(name: &'static str, kind: PageState) -> StartState {
 
 const fn object(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
     StartState { object: true, frames_left, ..state(name, kind, false, ZeroHuge::Off) }
+}
+
+const fn device(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
+    StartState { device: true, ..object(name, kind, frames_left) }
 }
 
 const fn view(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
@@ -174,6 +181,10 @@ pub const STATES: &[StartState] = &[
     object("object-shared", PageState::Shared, None),
     object("one-object-reserved", PageState::Reserved, Some(1)),
     object("none-object-shared", PageState::Shared, Some(0)),
+    device("device-reserved", PageState::Reserved, None),
+    device("device", PageState::Private, None),
+    device("device-shared", PageState::Shared, None),
+    device("none-device", PageState::Private, Some(0)),
     view("view", PageState::Read, None),
     view("view-shared", PageState::Shared, None),
     view("one-view", PageState::Read, Some(1)),

@@ -339,7 +339,7 @@ impl<'v, C: Codec> Play<'v, C> {
                 Some(self.vm.machine().contents(pfn.add(within)))
             }
             Page::Reserved { .. } => Some(Contents::default()),
-            Page::Unmapped => None,
+            Page::Unmapped | Page::Device { .. } => None,
         }
     }
 

@@ -55,7 +55,7 @@ impl<C: Codec> Small<C> {
     fn check_break(&self, old: u64, new: u64) {
         let frame = |raw| match C::decode(raw, Level::TWO) {
             Entry::Table(p) | Entry::ZeroTable(p) => Some((p, true)),
-            Entry::Leaf(p, _) | Entry::Shared(p, _) => Some((p, false)),
+            Entry::Leaf(p, _) | Entry::Shared(p, _) | Entry::Device(p, ..) => Some((p, false)),
             _ => None,
         };
         if self.plan.rules.break_before_make

@@ -34,6 +34,10 @@ pub const FIRST: Pfn = Pfn(512);
 pub const SAMPLES: [usize; 4] = [0, 1000, 2044, PAGE_SIZE - 4];
 /// Bytes of a page that exist.
 pub const BYTES: usize = 4 * SAMPLES.len();
+/// The first frame of a device's memory: no node of the machine has it, and only programs reach it.
+pub const DEVICE: Pfn = Pfn(1 << 20);
+/// Frames of it.
+const DEVICE_FRAMES: usize = 8;
 /// What a page holds.
 pub type Contents = [u8; BYTES];
 /// What freed memory holds: as a table entry, one that names a frame no machine here has.
@@ -92,6 +96,7 @@ pub struct Small<C: Codec> {
     /// Frames whose words are not zero, a bit each.
     soiled: Box<[Cell<u64>]>,
     data: Box<[Cell<Contents>]>,
+    device: [Cell<Contents>; DEVICE_FRAMES],
     uses: Box<[Cell<u8>]>,
     cores: Box<[RefCell<Core>]>,
     cpu: Cell<CpuId>,
@@ -120,6 +125,7 @@ impl<C: Codec> Small<C> {
             ground: Lent::new(frames * PAGE_SIZE)?,
             soiled: vec![Cell::new(0); frames.div_ceil(64)].into(),
             data: vec![Cell::new([0; BYTES]); frames].into(),
+            device: Default::default(),
             uses: vec![Cell::new(0); frames].into(),
             cores: (0..plan.cpus).map(|_| RefCell::new(core())).collect(),
             cpu: Cell::new(0),
@@ -152,6 +158,12 @@ impl<C: Codec> Small<C> {
     /// What a page of data holds.
     pub fn contents(&self, pfn: Pfn) -> Contents {
         self.data[self.index(pfn)].get()
+    }
+
+    /// Where the bytes of a page are that a program reaches.
+    fn reached(&self, pfn: Pfn) -> &Cell<Contents> {
+        let device = self.device.get(pfn.0.wrapping_sub(DEVICE.0) as usize);
+        device.unwrap_or_else(|| &self.data[self.index(pfn)])
     }
 
     #[inline]

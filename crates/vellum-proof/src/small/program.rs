@@ -8,7 +8,7 @@ use vellum_host::mmu::{Access, PageFault, Translation};
 use crate::explore::footprint::{Touch, note};
 use crate::explore::{tale, touch};
 
-use super::{Small, samples};
+use super::{DEVICE, Small, samples};
 
 impl<C: Codec> Small<C> {
     /// A load of four bytes.
@@ -33,14 +33,14 @@ impl<C: Codec> Small<C> {
     /// As [`Small::load`].
     pub fn store(&self, va: Va, bytes: [u8; 4]) -> Result<(), PageFault> {
         let pfn = self.translate(va, Access::Write)?;
-        let mut page = self.contents(pfn);
+        let mut page = self.reached(pfn).get();
         samples(va.offset(), 4).for_each(|(i, at)| page[i] = bytes[at]);
-        self.data[self.index(pfn)].set(page);
+        self.reached(pfn).set(page);
         Ok(())
     }
 
     fn four(&self, pfn: Pfn, va: Va) -> [u8; 4] {
-        let (page, mut bytes) = (self.contents(pfn), [0; 4]);
+        let (page, mut bytes) = (self.reached(pfn).get(), [0; 4]);
         samples(va.offset(), 4).for_each(|(i, at)| bytes[at] = page[i]);
         bytes
     }
@@ -81,6 +81,9 @@ impl<C: Codec> Small<C> {
         let pfn = found.frame(va);
         note(Touch::page(pfn.0, access == Access::Write));
         tale::tell(self.cpu.get(), || format!("{access:?} {:x} in {:x}", va.0, pfn.0));
+        if pfn >= DEVICE {
+            return Ok(pfn);
+        }
         let is = self.uses[self.index(pfn)].get();
         let data = is == Use::Data as u8 || is == Use::Object as u8;
         let legal = data || is == Use::Zero as u8 && access != Access::Write;

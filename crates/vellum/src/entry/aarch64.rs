@@ -1,19 +1,25 @@
 //! aarch64 stage-1 entries, 4 KiB granule, 4 levels (Arm ARM DDI 0487, chapter D8), TTBR0 half.
 //!
-//! Bits of a valid descriptor: 0 valid, 1 table or page (clear: block), 6 user (`AP[1]`), 7
-//! read-only (`AP[2]`), 8..=9 inner shareable, 10 access flag, 11 not global, 12..=47 address, 51
-//! dirty-bit modifier, 53 and 54 no-execute. With hardware-managed dirty state (FEAT_HAFDBS) a leaf
-//! with DBM set and `AP[2]` set is *writable-clean*: hardware clears `AP[2]` on the first write. So
-//! writable = DBM, dirty = DBM and not `AP[2]`; a read-only leaf has DBM clear and `AP[2]` set.
+//! Bits of a valid descriptor: 0 valid, 1 table or page (clear: block), 2..=4 AttrIndx, 6 user
+//! (`AP[1]`), 7 read-only (`AP[2]`), 8..=9 inner shareable, 10 access flag, 11 not global, 12..=47
+//! address, 51 dirty-bit modifier, 53 and 54 no-execute. With hardware-managed dirty state
+//! (FEAT_HAFDBS) a leaf with DBM set and `AP[2]` set is *writable-clean*: hardware clears `AP[2]`
+//! on the first write. So writable = DBM, dirty = DBM and not `AP[2]`; a read-only leaf has DBM
+//! clear and `AP[2]` set.
+//!
+//! AttrIndx chooses a memory type of `MAIR_EL1`. Expected there: 0 write-back (`0xff`), 1
+//! write-through (`0xbb`), 2 normal and not cacheable (`0x44`), which gathers stores, 3
+//! Device-nGnRE (`0x04`): uncached. Only leaves of devices choose another than 0.
 //!
 //! Invalid descriptors: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Not inverted: Arm
 //! does not speculate past an invalid descriptor.
 
-use super::{Busy, Codec, Entry, Flags};
+use super::{Busy, CacheMode, Codec, Entry, Flags};
 use crate::addr::{Level, Pfn, Va};
 
 const VALID: u64 = 1 << 0;
 const TABLE: u64 = 1 << 1;
+const ATTRIBUTES: u64 = 7 << 2;
 const USER: u64 = 1 << 6;
 const READ_ONLY: u64 = 1 << 7;
 const SHAREABLE: u64 = 3 << 8;
@@ -26,6 +32,8 @@ const UXN: u64 = 1 << 54;
 const ZEROS: u64 = 1 << 55;
 /// One of those in leaves.
 const OBJECT: u64 = 1 << 56;
+/// The same.
+const DEVICE: u64 = 1 << 57;
 const TABLE_NO_EXEC: u64 = 3 << 59;
 const TABLE_READ_ONLY: u64 = 1 << 62;
 const ADDR: u64 = ((1 << 48) - 1) & !0xfff;
@@ -67,6 +75,26 @@ fn leaf(p: Pfn, f: Flags, level: Level) -> u64 {
         | p.addr()
 }
 
+const fn cache_bits(cache: CacheMode) -> u64 {
+    match cache {
+        CacheMode::WriteBack => 0,
+        CacheMode::WriteThrough => 1 << 2,
+        CacheMode::WriteCombining => 2 << 2,
+        CacheMode::Uncached => 3 << 2,
+    }
+}
+
+/// A leaf of a device.
+fn device(raw: u64, pfn: Pfn, flags: Flags) -> Entry {
+    let cache = match (raw & ATTRIBUTES) >> 2 {
+        0 => CacheMode::WriteBack,
+        1 => CacheMode::WriteThrough,
+        2 => CacheMode::WriteCombining,
+        _ => CacheMode::Uncached,
+    };
+    Entry::Device(pfn, flags, cache)
+}
+
 impl Codec for Aarch64 {
     const FRAME: u64 = ADDR;
 
@@ -82,6 +110,7 @@ impl Codec for Aarch64 {
             }
             Entry::Leaf(p, f) => leaf(p, f, level),
             Entry::Shared(p, f) => leaf(p, f, level) | OBJECT,
+            Entry::Device(p, f, cache) => leaf(p, f, level) | DEVICE | cache_bits(cache),
             Entry::Inaccessible(p) => INACCESSIBLE | p.addr(),
             Entry::Busy(Busy::Page(p)) => PAGE | p.addr(),
             Entry::Busy(Busy::Shared(p)) => SHARED | p.addr(),
@@ -109,9 +138,10 @@ impl Codec for Aarch64 {
                 accessed: raw & ACCESS_FLAG != 0,
                 dirty: raw & DBM != 0 && raw & READ_ONLY == 0,
             };
-            return match raw & OBJECT {
+            return match raw & (OBJECT | DEVICE) {
                 0 => Entry::Leaf(pfn, flags),
-                _ => Entry::Shared(pfn, flags),
+                OBJECT => Entry::Shared(pfn, flags),
+                _ => device(raw, pfn, flags),
             };
         }
         match raw & KIND {
@@ -136,6 +166,11 @@ impl Codec for Aarch64 {
     #[inline]
     fn unaccessed(raw: u64, level: Level) -> u64 {
         if is_table(raw, level) { raw } else { raw & !ACCESS_FLAG }
+    }
+
+    #[inline]
+    fn has_cache_mode(_: CacheMode) -> bool {
+        true
     }
 
     fn user_end(_levels: u8) -> Va {

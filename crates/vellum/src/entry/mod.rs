@@ -6,8 +6,8 @@
 //! software kinds their room. A [`Codec`] writes these meanings in the format of one MMU; `x86_64`
 //! and `aarch64` are the two.
 //!
-//! Leaves carry one software bit, which tells `Shared` from `Leaf`. Whether a read-only leaf is
-//! copy-on-write follows from its region and its frame.
+//! Leaves carry two software bits, which tell `Shared` and `Device` from `Leaf`. Whether a
+//! read-only leaf is copy-on-write follows from its region and its frame.
 
 pub mod aarch64;
 pub mod x86_64;
@@ -50,6 +50,20 @@ impl Flags {
     }
 }
 
+/// What the CPU's caches do with accesses to a device's memory. Each format says which entry of the
+/// machine's table of memory types it names for each; the embedder fills that table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CacheMode {
+    /// Loads and stores are cached, as those to ordinary memory.
+    WriteBack,
+    /// Loads are cached; stores go to memory at once.
+    WriteThrough,
+    /// Nothing is cached, and nothing is loaded that no program asked for: registers.
+    Uncached,
+    /// Nothing is cached; stores may be gathered and come in another order: frame buffers.
+    WriteCombining,
+}
+
 /// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
@@ -66,6 +80,8 @@ pub enum Entry {
     Leaf(Pfn, Flags),
     /// The same of a page that an object has and the region shares. Only at level 1.
     Shared(Pfn, Flags),
+    /// A mapped block of a device's memory, of which no frame is the library's.
+    Device(Pfn, Flags, CacheMode),
     /// A resident frame nobody may access through this entry (`PROT_NONE`).
     Inaccessible(Pfn),
     /// Absent while a CPU works on what is mapped here. Whoever else meets it waits.
@@ -82,6 +98,7 @@ impl Entry {
         match self {
             Entry::Leaf(pfn, _) => Entry::Leaf(pfn, flags),
             Entry::Shared(pfn, _) => Entry::Shared(pfn, flags),
+            Entry::Device(pfn, _, cache) => Entry::Device(pfn, flags, cache),
             entry => entry,
         }
     }
@@ -90,7 +107,9 @@ impl Entry {
     #[inline(always)]
     pub fn flags(self) -> Option<Flags> {
         match self {
-            Entry::Leaf(_, flags) | Entry::Shared(_, flags) => Some(flags),
+            Entry::Leaf(_, flags) | Entry::Shared(_, flags) | Entry::Device(_, flags, _) => {
+                Some(flags)
+            }
             _ => None,
         }
     }
@@ -131,7 +150,7 @@ pub const NOTE_SHIFT: u32 = 52;
 ///
 /// Rules, tested for every format: `decode(encode(e), level) == e` for every entry that is legal at
 /// the level; `Empty` is 0; an entry is present to hardware exactly when it is `Table`,
-/// `ZeroTable`, `Leaf` or `Shared`.
+/// `ZeroTable`, `Leaf`, `Shared` or `Device`.
 pub trait Codec: Copy + 'static {
     /// Writes a meaning down. `level` is that of the node the entry stands in.
     fn encode(entry: Entry, level: Level) -> u64;
@@ -140,8 +159,8 @@ pub trait Codec: Copy + 'static {
     /// First address past what programs may map, for a table of `levels` levels: the user half, but
     /// for what must stay empty at its end.
     fn user_end(levels: u8) -> Va;
-    /// The bits of a leaf that name its frame, by its physical address. All others follow from its
-    /// flags and level, so leaves that agree in them are changed alike: by one exclusive or.
+    /// The bits of a `Leaf` that name its frame, by its physical address. All others follow from
+    /// its flags and level, so leaves that agree in them are changed alike: by one exclusive or.
     const FRAME: u64;
     /// Whether a present entry's accessed bit is set; `true` where entries of its kind have none.
     fn is_accessed(raw: u64, level: Level) -> bool;
@@ -149,6 +168,11 @@ pub trait Codec: Copy + 'static {
     fn unaccessed(raw: u64, level: Level) -> u64;
     /// Frame numbers at or above this do not fit an entry.
     const PFN_END: u64 = crate::addr::PFN_END;
+    /// Whether a leaf of a device can say that cache mode.
+    fn has_cache_mode(cache: CacheMode) -> bool {
+        let _ = cache;
+        false
+    }
     /// Whether there are tables of zeros, as `zero.huge=table` and `table-private` make them.
     const ZERO_TABLES: bool = true;
 }
@@ -187,5 +211,9 @@ impl<C: Codec> Codec for NoZeroTables<C> {
 
     fn unaccessed(raw: u64, level: Level) -> u64 {
         C::unaccessed(raw, level)
+    }
+
+    fn has_cache_mode(cache: CacheMode) -> bool {
+        C::has_cache_mode(cache)
     }
 }

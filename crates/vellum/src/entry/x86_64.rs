@@ -2,19 +2,26 @@
 //!
 //! Bits of a present entry: 0 present, 1 writable, 2 user, 5 accessed, 6 dirty, 7 page size (levels
 //! 2 and 3), 9 shared zeros (ours, in entries that name tables), 10 page of an object (ours, in
-//! leaves), 12..=51 frame address (bit 12 of a large leaf is PAT, kept 0), 63 no-execute. Tables
+//! leaves), 11 memory of a device (ours, in leaves), 12..=51 frame address, 63 no-execute. Tables
 //! give every right; leaves decide.
+//!
+//! Leaves of devices choose an entry of the page attribute table by bits 3, 4 and PAT (7, or 12 in
+//! a large leaf); all others choose entry 0. Expected in `IA32_PAT`: 0 write-back, 1 write-through,
+//! 3 uncached, as a processor starts with, and 7 write-combining, which at first is uncached: so
+//! who does not program it loses speed and nothing else. `0x0107_0406_0007_0406` is such a value.
 //!
 //! Absent entries: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Frame payloads are
 //! kept with their address bits *inverted*: the processor may speculate past the present bit
 //! (L1TF), and an inverted address points above any memory.
 
-use super::{Busy, Codec, Entry, Flags};
+use super::{Busy, CacheMode, Codec, Entry, Flags};
 use crate::addr::{Level, PAGE_SIZE, Pfn, Va};
 
 const PRESENT: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
+const WRITE_THROUGH: u64 = 1 << 3;
+const CACHE_OFF: u64 = 1 << 4;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const SIZE: u64 = 1 << 7;
@@ -22,6 +29,8 @@ const SIZE: u64 = 1 << 7;
 const ZEROS: u64 = 1 << 9;
 /// One of the bits the processor ignores in leaves.
 const OBJECT: u64 = 1 << 10;
+/// The same.
+const DEVICE: u64 = 1 << 11;
 const NO_EXEC: u64 = 1 << 63;
 const ADDR: u64 = ((1 << 52) - 1) & !0xfff;
 
@@ -58,6 +67,33 @@ fn leaf(p: Pfn, f: Flags, level: Level) -> u64 {
         | p.addr()
 }
 
+/// The bit of a leaf that chooses the upper half of the page attribute table.
+#[inline]
+const fn upper_half(level: Level) -> u64 {
+    if level.0 > 1 { 1 << 12 } else { 1 << 7 }
+}
+
+const fn cache_bits(cache: CacheMode, level: Level) -> u64 {
+    match cache {
+        CacheMode::WriteBack => 0,
+        CacheMode::WriteThrough => WRITE_THROUGH,
+        CacheMode::Uncached => CACHE_OFF | WRITE_THROUGH,
+        CacheMode::WriteCombining => upper_half(level) | CACHE_OFF | WRITE_THROUGH,
+    }
+}
+
+/// A leaf of a device.
+fn device(raw: u64, flags: Flags, level: Level) -> Entry {
+    let cache = match (raw & upper_half(level), raw & (CACHE_OFF | WRITE_THROUGH)) {
+        (_, 0) => CacheMode::WriteBack,
+        (_, WRITE_THROUGH) => CacheMode::WriteThrough,
+        (0, _) => CacheMode::Uncached,
+        _ => CacheMode::WriteCombining,
+    };
+    let frame = if level > Level::ONE { raw & ADDR & !upper_half(level) } else { raw & ADDR };
+    Entry::Device(Pfn(frame >> 12), flags, cache)
+}
+
 impl Codec for X86_64 {
     const FRAME: u64 = ADDR;
 
@@ -71,6 +107,7 @@ impl Codec for X86_64 {
             Entry::ZeroTable(p) => PRESENT | USER | ACCESSED | ZEROS | NO_EXEC | p.addr(),
             Entry::Leaf(p, f) => leaf(p, f, level),
             Entry::Shared(p, f) => leaf(p, f, level) | OBJECT,
+            Entry::Device(p, f, cache) => leaf(p, f, level) | DEVICE | cache_bits(cache, level),
             Entry::Inaccessible(p) => INACCESSIBLE | inverted(p),
             Entry::Busy(Busy::Page(p)) => PAGE | inverted(p),
             Entry::Busy(Busy::Shared(p)) => SHARED | inverted(p),
@@ -99,9 +136,10 @@ impl Codec for X86_64 {
                 accessed: raw & ACCESSED != 0,
                 dirty: raw & DIRTY != 0,
             };
-            return match raw & OBJECT {
+            return match raw & (OBJECT | DEVICE) {
                 0 => Entry::Leaf(pfn, flags),
-                _ => Entry::Shared(pfn, flags),
+                OBJECT => Entry::Shared(pfn, flags),
+                _ => device(raw, flags, level),
             };
         }
         let pfn = Pfn((!raw & ADDR) >> 12);
@@ -127,6 +165,11 @@ impl Codec for X86_64 {
     #[inline]
     fn unaccessed(raw: u64, _: Level) -> u64 {
         raw & !ACCESSED
+    }
+
+    #[inline]
+    fn has_cache_mode(_: CacheMode) -> bool {
+        true
     }
 
     /// The last page of the user half stays empty. A system call in its last bytes would return to

@@ -20,7 +20,7 @@ use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::clear::Extent;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory, Stopped};
-use crate::fault::zero_page::ZeroPage;
+use crate::fault::zeros::ZeroPage;
 use crate::fault::{Faults, Seen, Step, ZeroTable};
 use crate::machine::{Act, Machine};
 use crate::pagetable::transit::Settled;

@@ -21,6 +21,7 @@
 
 mod around;
 mod cow;
+mod device;
 mod exchange;
 mod migrate;
 pub(crate) mod object;
@@ -30,8 +31,7 @@ pub(crate) mod populate;
 mod reserved;
 mod seen;
 mod serve;
-mod zero_page;
-mod zero_table;
+mod zeros;
 
 use crate::addr::{Pfn, Va};
 use crate::machine::Machine;
@@ -43,7 +43,7 @@ pub(crate) use cow::Unshare;
 pub(crate) use migrate::{Migrate, Migrated};
 pub(crate) use seen::Seen;
 pub(crate) use serve::Serve;
-pub(crate) use zero_table::ZeroTable;
+pub(crate) use zeros::ZeroTable;
 
 /// The layer that faults and the verbs share: what is at an address, is it still so, exchange it.
 pub(crate) struct Faults<M: Machine> {
@@ -106,4 +106,13 @@ pub(crate) enum FaultOrigin {
     Program,
     /// A verb that wants a page of the space's own: zeros will not do even for a read.
     Owner,
+    /// A verb that reads or writes the bytes.
+    Bytes,
+}
+
+impl FaultOrigin {
+    /// Whether the library touches the bytes that the page has, which it does not with a device's.
+    pub fn touches_bytes(self) -> bool {
+        matches!(self, FaultOrigin::Owner | FaultOrigin::Bytes)
+    }
 }

@@ -81,6 +81,8 @@ impl<M: Machine> Faults<M> {
                 let is_beyond = |(object, index)| index >= self.object(object).pages();
                 if !region.packed().allows(access) {
                     Err(FaultError::Rights)
+                } else if region.packed().is_device() && origin.touches_bytes() {
+                    Err(FaultError::Device)
                 } else if entry == Entry::Reserved
                     && self.object_at(region, va).is_some_and(is_beyond)
                 {

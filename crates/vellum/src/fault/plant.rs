@@ -9,7 +9,7 @@ use crate::sync::Token;
 impl<M: Machine> Faults<M> {
     /// Puts an entry where a reserved entry was seen, below the tables of the path if there are
     /// any; `false`, and the path is freed, if that entry is not there any more. What is no `page`
-    /// is zeros, which the space must still take.
+    /// is a device's, or zeros, which the space must still take.
     pub fn plant(
         &self,
         seen: &Seen<'_>,
@@ -26,9 +26,10 @@ impl<M: Machine> Faults<M> {
         }
         let mut top = Token::top();
         let guard = spot.node.lock(m, &mut top);
+        let is_zeros = !page && !matches!(entry, Entry::Device(..));
         // A copy is of a moment before, at which a fork since has not found it.
         let is_late = seen.attrs.is_private_view() && !seen.space.is_unedited(seen.edits);
-        if !self.still(seen) || is_late || !page && !seen.space.takes_zeros() {
+        if !self.still(seen) || is_late || is_zeros && !seen.space.takes_zeros() {
             drop(guard);
             self.free_path(path);
             return false;

@@ -17,7 +17,7 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, SpaceError};
-use crate::fault::{Faults, Seen, Serve};
+use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Serve};
 use crate::frame::{AllocRequest, Data};
 use crate::machine::{Act, Machine, Stores, Work};
 use crate::platform::over;
@@ -55,7 +55,9 @@ impl<'v, M: Machine> Populate<'v, M> {
                 let _epoch = self.epochs.enter(&self.machine);
                 let spot = self.descend(space, va);
                 let there = match M::Codec::decode(spot.raw, spot.level) {
-                    Entry::Leaf(_, flags) | Entry::Shared(_, flags) => !write || flags.write,
+                    Entry::Leaf(_, flags)
+                    | Entry::Shared(_, flags)
+                    | Entry::Device(_, flags, _) => !write || flags.write,
                     Entry::ZeroTable(_) => !write,
                     _ => false,
                 };
@@ -67,13 +69,14 @@ impl<'v, M: Machine> Populate<'v, M> {
                 continue;
             }
             *done = va.0 - range.start().0;
+            let ask = FaultRequest { va, access, origin: FaultOrigin::Verb };
             let made = if level == Level::ONE {
                 self.make_pages(space, va, range.end(), (access, stores))
             } else {
                 Ok(0)
             };
             let pages = match made {
-                Ok(0) => Serve(self.0).serve(space, va, access).map(|_| 1),
+                Ok(0) => Serve(self.0).serve(space, ask).map(|_| 1),
                 made => made,
             };
             // It was there, whatever other threads do to it.
@@ -83,6 +86,7 @@ impl<'v, M: Machine> Populate<'v, M> {
                 FaultError::NoMemory => SpaceError::NoMemory,
                 FaultError::Beyond => SpaceError::Beyond,
                 FaultError::Io => SpaceError::Io,
+                FaultError::Device => SpaceError::Device,
                 FaultError::Stopped => SpaceError::Stopped,
             })?;
             va = Va(va.0 + pages * PAGE_SIZE as u64);

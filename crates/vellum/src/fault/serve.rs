@@ -4,10 +4,11 @@ use crate::addr::{Level, Va};
 use crate::config::NumaPolicy;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
+use crate::fault::device::DeviceFault;
 use crate::fault::object::ObjectFault;
 use crate::fault::patience::PATIENCE;
 use crate::fault::reserved::Reserved;
-use crate::fault::zero_page::ZeroPage;
+use crate::fault::zeros::ZeroPage;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step, Unshare, ZeroTable};
 use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use, Verb};
@@ -53,21 +54,12 @@ impl<M: Machine> Serve<'_, M> {
         }
     }
 
-    /// Makes `va` accessible, without the events of a fault.
-    pub fn serve(self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
-        if va >= self.user_end() {
+    /// Serves what a verb asks for, without the events of a fault.
+    pub fn serve(self, space: &SpaceRecord, ask: FaultRequest) -> Result<Fault, FaultError> {
+        if ask.va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
-        self.serve_on(
-            space,
-            FaultRequest { va, access, origin: FaultOrigin::Verb },
-            Ok(Step::Again),
-        )
-    }
-
-    /// Makes the page at `va` the space's own, if the region there has any rights at all.
-    pub fn serve_own(self, space: &SpaceRecord, va: Va) -> Result<Fault, FaultError> {
-        self.serve_on(space, FaultRequest::own(va), Ok(Step::Again))
+        self.serve_on(space, ask, Ok(Step::Again))
     }
 
     /// The attempts after the first, and all of those that are not a program's.
@@ -189,6 +181,9 @@ impl<M: Machine> Serve<'_, M> {
             return Err(FaultError::Rights);
         }
         let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
+        if attrs.is_device() {
+            return DeviceFault(self.0).serve(&seen, ask);
+        }
         if attrs.has_object() {
             return ObjectFault(self.0).serve_base(&seen, ask, epoch);
         }
@@ -224,6 +219,7 @@ impl<M: Machine> Serve<'_, M> {
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
+            Entry::Reserved if attrs.is_device() => DeviceFault(self.0).serve(&seen, ask),
             Entry::Reserved if attrs.has_object() => ObjectFault(self.0).serve(&seen, ask, epoch),
             Entry::Reserved
                 if access != Access::Write
@@ -257,7 +253,7 @@ impl<M: Machine> Serve<'_, M> {
                 Access::Write => ZeroTable(self.0).write_zero_table(&seen, epoch, huge),
                 Access::Exec => Ok(Step::Behind),
             },
-            _ => self.serve_other(&seen, access, entry, epoch),
+            _ => self.serve_other(&seen, ask, entry, epoch),
         }
     }
 
@@ -267,12 +263,13 @@ impl<M: Machine> Serve<'_, M> {
     fn serve_other(
         self,
         seen: &Seen<'_>,
-        access: Access,
+        FaultRequest { access, origin, .. }: FaultRequest,
         entry: Entry,
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         match entry {
-            Entry::Shared(_, flags) if gives(flags, access) => {
+            Entry::Device(..) if origin.touches_bytes() => Err(FaultError::Device),
+            Entry::Shared(_, flags) | Entry::Device(_, flags, _) if gives(flags, access) => {
                 Ok(self.touch_leaf(seen, access, flags))
             }
             Entry::Shared(pfn, _) if access == Access::Write && seen.attrs.is_private_view() => {

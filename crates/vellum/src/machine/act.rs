@@ -23,8 +23,8 @@ pub(crate) trait Act: Machine {
     #[inline(always)]
     fn set_entry(&self, table: Pfn, slot: usize, raw: u64) {
         // SAFETY: as in `entry`; the caller holds the node's lock, or nobody else can find the
-        // node. What the entry names is a table, a frame the space owns or shares, or a shared zero
-        // without the right to write.
+        // node. What the entry names is a table, a frame the space owns or shares, a shared zero
+        // without the right to write, or memory of a device that programs may access.
         unsafe { self.entry_store(table, slot, raw) }
     }
     /// [`Machine::entry_cas`] on a table node of this `Vm`.

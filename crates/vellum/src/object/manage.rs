@@ -17,7 +17,7 @@ use crate::vma::edit::Edit;
 use crate::vma::region::Region;
 
 impl<M: Machine> ObjectLayer<M> {
-    /// `Objects::create`, `Objects::create_logged` and `Objects::create_paged`.
+    /// `Objects::create`, and those for other kinds.
     pub fn create_object(&self, bytes: u64, source: Source) -> Result<Object, ObjectError> {
         if bytes > MOST_BYTES {
             return Err(ObjectError::Size);

@@ -2,6 +2,7 @@
 //! cursor under the trie's guard.
 
 mod cursor;
+mod device;
 mod fetch;
 mod find_page;
 mod grab;
@@ -14,6 +15,7 @@ mod trie;
 mod tries;
 
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
+pub use device::DeviceMemory;
 pub(crate) use fetch::Fetch;
 pub(crate) use find_page::{FindPage, Present};
 pub use grab::{GrabWait, Grabbed};

@@ -6,6 +6,7 @@ use crate::addr::PAGE_SIZE;
 use crate::config::MOST_AHEAD;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
+use crate::object::DeviceMemory;
 use crate::object::trie::{INDEX_END, Trie};
 use crate::rmap::attachment::AttachmentList;
 use crate::space::Seals;
@@ -116,13 +117,15 @@ pub struct ObjectPart<'o> {
     pub offset: u64,
 }
 
-/// What an object's pages are before anybody writes.
-#[derive(Clone, Copy)]
+/// Where an object's contents are, apart from the pages that it has.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
-    /// Zeros. `logged`: writes are noted for who harvests them.
+    /// Nowhere: what was never touched is zero. `logged`: writes are noted for who harvests them.
     Zeros { logged: bool },
-    /// What the pager of that number has.
+    /// At the pager of that number.
     Pager(u64),
+    /// In memory that is not the library's. It has no pages.
+    Device(DeviceMemory),
 }
 
 /// An object's record.
@@ -132,10 +135,8 @@ pub(crate) struct ObjectRecord {
     pub attachments: AttachmentList,
     /// Bytes. Written under the guard; a fault reads it without.
     size: AtomicU64,
-    /// The number of the pager that has the contents, if one has. For life.
-    pager: Option<u64>,
-    /// Whether writes are noted for who harvests them. For life.
-    logged: bool,
+    /// Where the contents are. For life.
+    source: Source,
     /// Runs that the pager could not write. Anyone.
     errors: AtomicU64,
     /// Where the last fetch from the pager ended, and below that, in six bits, how many pages it
@@ -163,17 +164,12 @@ impl ObjectRecord {
         let (next, previous) = (AtomicU64::new(0), AtomicU64::new(0));
         let attachments = AttachmentList::new();
         let (dirty, seals) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (pager, logged) = match source {
-            Source::Zeros { logged } => (None, logged),
-            Source::Pager(number) => (Some(number), false),
-        };
         let errors = AtomicU64::new(0);
         let (fetched, pattern) = (AtomicU64::new(0), AtomicU32::new(0));
         ObjectRecord {
             attachments,
             size,
-            pager,
-            logged,
+            source,
             errors,
             fetched,
             pattern,
@@ -192,21 +188,38 @@ impl ObjectRecord {
         self.size.load(Ordering::Acquire)
     }
 
+    /// Where its contents are.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
     /// The number of its pager, if it has one.
     #[inline]
     pub fn pager(&self) -> Option<u64> {
-        self.pager
+        match self.source {
+            Source::Pager(pager) => Some(pager),
+            _ => None,
+        }
+    }
+
+    /// The memory of a device.
+    #[inline]
+    pub fn device(&self) -> Option<DeviceMemory> {
+        match self.source {
+            Source::Device(memory) => Some(memory),
+            _ => None,
+        }
     }
 
     /// Whether writes are noted for who harvests them.
     pub fn is_logged(&self) -> bool {
-        self.logged
+        matches!(self.source, Source::Zeros { logged: true })
     }
 
     /// Whether a page is marked as dirty before it is written.
     #[inline]
     pub fn notes_writes(&self) -> bool {
-        self.pager.is_some() || self.logged
+        matches!(self.source, Source::Pager(_) | Source::Zeros { logged: true })
     }
 
     /// Runs that the pager could not write.

@@ -92,13 +92,13 @@ impl<M: Machine> CopyBytes<'_, M> {
             return Err(FaultError::Unmapped);
         }
         for restarts in 0.. {
-            let ask = FaultRequest { va, access, origin: FaultOrigin::Verb };
+            let ask = FaultRequest { va, access, origin: FaultOrigin::Bytes };
             let touch = || self.touch_present(space, va, access, &mut bytes).then_some(());
             if Serve(self.0).with_page(space, ask, restarts, touch)?.is_some() {
                 break;
             }
             if access == Access::Read || !self.write_ahead(space, va, end)? {
-                Serve(self.0).serve(space, va, access)?;
+                Serve(self.0).serve(space, ask)?;
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::error::{NoMemory, RangeError, SpaceError};
 use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb, Work};
-use crate::object::{INDEX_END, ObjectPart};
+use crate::object::{INDEX_END, ObjectPart, Source};
 use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Cursor;
@@ -93,12 +93,20 @@ impl<M: Machine> Map<'_, M> {
     ) -> Result<Va, SpaceError> {
         self.verb_with_memory(Verb::Map, || {
             let object = part.object.handle;
-            self.record_of_object(part.object);
+            let device = self.record_of_object(part.object).device();
             let (first, pages) = (part.offset >> PAGE_SHIFT, bytes.div_ceil(PAGE_SIZE as u64));
+            // A device becomes no longer.
+            let most = device.map_or(INDEX_END, |memory| memory.bytes >> PAGE_SHIFT);
             if part.offset & (PAGE_SIZE as u64 - 1) != 0
-                || first.checked_add(pages).is_none_or(|end| end > INDEX_END)
+                || first.checked_add(pages).is_none_or(|end| end > most)
             {
                 return Err(SpaceError::Part);
+            }
+            if device.is_some() && copies.is_some() {
+                return Err(SpaceError::Device);
+            }
+            if !self.kind_of(object, copies).may_give(attrs.rights) {
+                return Err(SpaceError::Rights);
             }
             // An object's pages are of 4 KiB.
             if !matches!(attrs.leaf, LeafSize::Policy | LeafSize::Exactly(Order::BASE)) {
@@ -126,17 +134,23 @@ impl<M: Machine> Map<'_, M> {
         View { object, shift, copies }: View,
     ) -> Result<SlabRef, NoMemory> {
         let attachment = Attach(self.0).attach(edit.space, object, shift, edit.token)?;
-        let kind = match copies {
-            Some(_) => ViewKind::Private,
-            None if self.object(object).notes_writes() => ViewKind::Tracked,
-            None => ViewKind::Shared,
-        };
+        let kind = self.kind_of(object, copies);
         let attachment = Some(attachment);
         let backing = Backing { shift: copies.unwrap_or(0), attachment, kind };
         let made = self.make_region(attrs, backing, edit.token);
         // The region names it, or nobody does.
         attachment.into_iter().for_each(|name| Attach(self.0).unattach(name, edit.token));
         made
+    }
+
+    /// What a write does through a view of an object.
+    fn kind_of(self, object: SlabRef, copies: Option<u64>) -> ViewKind {
+        match (copies, self.object(object).source()) {
+            (Some(_), _) => ViewKind::Private,
+            (None, Source::Zeros { logged: false }) => ViewKind::Shared,
+            (None, Source::Zeros { logged: true } | Source::Pager(_)) => ViewKind::Tracked,
+            (None, Source::Device(memory)) => ViewKind::Device { writable: memory.writable },
+        }
     }
 
     /// What start and length of a mapping must be multiples of.

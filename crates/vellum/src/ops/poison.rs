@@ -146,6 +146,7 @@ impl<'v, M: Machine> Poison<'v, M> {
                     return Err(PoisonError::NotMapped);
                 }
                 (Entry::ZeroTable(_), _) => return Err(PoisonError::Zero),
+                (Entry::Device(..), _) => return Err(PoisonError::Device),
                 (_, Some(pfn)) if self.is_zero(pfn) => {
                     // Or else what was read here went meanwhile, and then became the zeros.
                     if self.maps_zeros(&seen, pfn) {

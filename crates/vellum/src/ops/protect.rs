@@ -11,7 +11,8 @@
 //!
 //! Pages of a region without rights stay resident as *inaccessible* entries, which hardware does
 //! not see. Mappings of the shared zeros become reserved entries again; shared tables of them after
-//! the flush, as `forbid_zeros` does it. Pages that objects have stay in the object alone.
+//! the flush, as `forbid_zeros` does it. Pages that objects have stay in the object alone, and so
+//! does a device's memory.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags};
@@ -105,7 +106,7 @@ impl<'v, M: Machine> Protect<'v, M> {
                     Ok(()) => Ok(fresh),
                     Err(error) => {
                         self.drop_fresh(fresh, edit.deferred);
-                        Err(error)
+                        Err(error.into())
                     }
                 }
             });
@@ -170,8 +171,11 @@ impl<'v, M: Machine> Protect<'v, M> {
     #[cold]
     fn drop_shared(self, space: &SpaceRecord, range: VaRange, flushed: &Flushed) {
         self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
-            if let Entry::Busy(Busy::Shared(pfn)) = M::Codec::decode(raw, at.level) {
+            let busy = M::Codec::decode(raw, at.level);
+            if let Entry::Busy(Busy::Shared(_) | Busy::Nothing) = busy {
                 self.write_entry(at.node.pfn, slot, at.level, Entry::Reserved);
+            }
+            if let Entry::Busy(Busy::Shared(pfn)) = busy {
                 at.node.sub_resident(1);
                 self.release_shared(flushed, pfn);
             }
@@ -239,7 +243,7 @@ impl<'v, M: Machine> Protect<'v, M> {
                     Entry::Busy(Busy::Nothing)
                 }
                 Entry::Busy(busy) if busy.is_transit() => return false,
-                Entry::Shared(..) => {
+                Entry::Shared(..) | Entry::Device(..) => {
                     self.change_shared(change, at, va);
                     return true;
                 }
@@ -281,7 +285,7 @@ impl<'v, M: Machine> Protect<'v, M> {
         }
     }
 
-    /// The entry of a page that an object has.
+    /// The entry of a page that an object has, or of a device.
     #[cold]
     #[inline(never)]
     fn change_shared(self, change: &mut Change<'_>, at: Place<'_>, va: Va) {
@@ -289,12 +293,7 @@ impl<'v, M: Machine> Protect<'v, M> {
         let region = self.0.descend(change.space, va).region;
         let region = region.map(|handle| self.region(handle).packed());
         let rights = region.map_or(change.rights, |region| region.object_rights());
-        let new = |entry| match entry {
-            Entry::Shared(pfn, flags) => {
-                Some(M::Codec::encode(shared_entry(rights, pfn, flags), at.level))
-            }
-            _ => None,
-        };
+        let new = |entry| shared_entry(rights, entry).map(|new| M::Codec::encode(new, at.level));
         if let Some(had) = self.exchange(at, new).and_then(Entry::flags)
             && (rights.is_none() || had.write && !rights.write || had.exec && !rights.exec)
         {
@@ -303,13 +302,18 @@ impl<'v, M: Machine> Protect<'v, M> {
     }
 }
 
-/// What the entry of a page that an object has is in a region with those rights.
-pub(super) fn shared_entry(rights: Rights, pfn: Pfn, flags: Flags) -> Entry {
-    if rights.is_none() {
-        return Entry::Busy(Busy::Shared(pfn));
+/// What the entry of a page that an object has, or of a device, is in a region with those rights.
+/// `None` for another entry.
+pub(super) fn shared_entry(rights: Rights, entry: Entry) -> Option<Entry> {
+    let Rights { write, exec, .. } = rights;
+    match entry {
+        Entry::Shared(pfn, _) if rights.is_none() => Some(Entry::Busy(Busy::Shared(pfn))),
+        Entry::Device(..) if rights.is_none() => Some(Entry::Busy(Busy::Nothing)),
+        Entry::Shared(_, flags) | Entry::Device(_, flags, _) => {
+            Some(entry.with_flags(Flags { write, exec, dirty: flags.dirty && write, ..flags }))
+        }
+        _ => None,
     }
-    let (write, exec) = (rights.write, rights.exec);
-    Entry::Shared(pfn, Flags { write, exec, dirty: flags.dirty && write, ..flags })
 }
 
 /// A change of leaves under way.

@@ -226,7 +226,9 @@ impl<M: Machine> Unmap<'_, M> {
                             Some(Entry::Busy(Busy::Page(pfn)))
                         }
                         Entry::Reserved if !stays => Some(Entry::Empty),
-                        Entry::ZeroTable(_) | Entry::Reserved => Some(Entry::Busy(Busy::Nothing)),
+                        Entry::ZeroTable(_) | Entry::Reserved | Entry::Device(..) => {
+                            Some(Entry::Busy(Busy::Nothing))
+                        }
                         _ => None,
                     };
                     let new = |now| new(now).map(|entry| M::Codec::encode(entry, level));
@@ -236,7 +238,9 @@ impl<M: Machine> Unmap<'_, M> {
                             node.set_state(node.state().with_count(node.state().count() - 1));
                             return false;
                         }
-                        Entry::Leaf(..) | Entry::Shared(..) => pass.receipt.leaf(Va(va), level),
+                        Entry::Leaf(..) | Entry::Shared(..) | Entry::Device(..) => {
+                            pass.receipt.leaf(Va(va), level)
+                        }
                         Entry::ZeroTable(_) => pass.receipt.span(Va(va), level.entry_bytes()),
                         _ => {}
                     }
@@ -275,11 +279,13 @@ impl<M: Machine> Unmap<'_, M> {
                     }
                     entry @ (Entry::Leaf(pfn, _)
                     | Entry::Shared(pfn, _)
+                    | Entry::Device(pfn, ..)
                     | Entry::Inaccessible(pfn)) => {
-                        // A mapping of zeros has no frame to free; the mark only keeps faults away
-                        // until the flush.
+                        // A mapping of zeros, or of a device, has no frame to free; the mark only
+                        // keeps faults away until the flush.
                         let busy = match entry {
                             Entry::Shared(..) => Busy::Shared(pfn),
+                            Entry::Device(..) => Busy::Nothing,
                             _ if self.is_zero(pfn) => Busy::Nothing,
                             _ => Busy::Page(pfn),
                         };

@@ -64,7 +64,7 @@ impl<M: Machine> WriteForced<'_, M> {
                         Ok(None) => {
                             restarts += 1;
                             refusal = Refusal::default();
-                            Serve(self.0).serve_own(space, va)?;
+                            Serve(self.0).serve(space, ask)?;
                         }
                         // It asks for no more than that there are any rights.
                         Err(error) => {

@@ -6,15 +6,16 @@
 //! for the day a leaf is split. The frames stay where they are; from here they count one by one.
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
-use crate::entry::{Codec, Entry};
+use crate::entry::{Busy, Codec, Entry};
 use crate::machine::{Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
-use crate::pagetable::transit::{Settled, frame_of};
+use crate::pagetable::transit::{Settled, Transit, frame_of};
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
+use crate::sync::Token;
 use crate::tlb::Receipt;
 
 impl<M: Machine> PageTables<M> {
@@ -98,4 +99,39 @@ impl<M: Machine> PageTables<M> {
         self.machine.work(Work::Entry, ENTRIES as u64);
         node.set_state(node.state().with_resident(ENTRIES as u64));
     }
+}
+
+/// As [`PageTables::split_leaf`], for a leaf of a device, whose frames nobody counts.
+#[cold]
+pub(super) fn split_device<M: Machine>(
+    tables: &PageTables<M>,
+    space: &SpaceRecord,
+    at: Place<'_>,
+    va: Va,
+    frame: Pfn,
+) -> bool {
+    let Place { node, level, slot, raw } = at;
+    let Entry::Device(pfn, flags, cache) = M::Codec::decode(raw, level) else { return false };
+    let below = level.child();
+    let reserved = M::Codec::encode(Entry::Reserved, below);
+    let child = tables.init_node(frame, below, Some((node.pfn, slot)), reserved);
+    let transit = {
+        let mut top = Token::top();
+        let _guard = node.lock(&tables.machine, &mut top);
+        let busy = M::Codec::encode(Entry::Busy(Busy::ExchangeNothing), level);
+        tables.replace_entry(node.pfn, slot, raw, busy).map(|()| Transit::begin(at))
+    };
+    let Ok(transit) = transit else {
+        tables.count(Counter::TablePages, -1);
+        return false;
+    };
+    tables.settle(transit, || {
+        let mut receipt = Receipt::new();
+        receipt.leaf(va, level);
+        let _flushed = tables.flush(space, receipt);
+        tables.fill_sub_blocks(child, below, pfn, |part| Entry::Device(part, flags, cache));
+        child.set_state(child.state().with_resident(0));
+        (Settled::new(Entry::Table(child.pfn), 0), ())
+    });
+    true
 }

@@ -1,7 +1,7 @@
 //! What the verbs answer.
 
 use crate::addr::{Level, Pfn};
-use crate::entry::Flags;
+use crate::entry::{CacheMode, Flags};
 use crate::space::Rights;
 
 /// How a fault was served.
@@ -22,7 +22,7 @@ pub enum Fault {
     Huge,
     /// A fresh 1 GiB page.
     Giant,
-    /// A page of an object was mapped, which was there or was made.
+    /// A page of an object was mapped, which was there or was made, or memory of a device.
     Object,
     /// A shared page was copied; the level is that of the new leaf.
     Copied(Level),
@@ -54,6 +54,19 @@ pub enum Page {
         /// Whether it is the shared zeros.
         zero: bool,
     },
+    /// Memory of a device.
+    Device {
+        /// First frame of the leaf.
+        pfn: Pfn,
+        /// Level of the leaf.
+        level: Level,
+        /// The leaf's rights and marks.
+        flags: Flags,
+        /// What the region gives.
+        rights: Rights,
+        /// What the caches do with accesses.
+        cache: CacheMode,
+    },
     /// A page that stays, without access.
     Inaccessible {
         /// First frame of the leaf.
@@ -66,8 +79,8 @@ pub enum Page {
 /// What a space takes, counted by walking it. Pages are of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Pages mapped, those of large leaves and inaccessible ones included, zeros not. A shared page
-    /// counts in each space.
+    /// Pages mapped, those of large leaves and inaccessible ones included, zeros and devices not. A
+    /// shared page counts in each space.
     pub rss_pages: u64,
     /// 2 MiB leaves.
     pub huge_leaves: u64,
@@ -81,6 +94,8 @@ pub struct Usage {
     pub zero_tables: u64,
     /// Pages of `rss_pages` that objects have.
     pub shared_pages: u64,
+    /// Pages of devices mapped.
+    pub device_pages: u64,
     /// Pages of `rss_pages` that are inaccessible.
     pub inaccessible_pages: u64,
     /// Pages that lie in a region, present or not.

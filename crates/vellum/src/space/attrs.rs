@@ -100,9 +100,10 @@ impl Attrs {
     }
 
     /// All of it in one word; 0 is no value of it. From bit 0 on: 3 bits of rights; 4: a word on
-    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 21 to 23:
-    /// clear here, set in a region that maps an object: its writes are noted, they go to copies, it
-    /// maps one; 24 to 31: the policy's node, any `u8`; 63: always set.
+    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 19 to 23:
+    /// clear here, set in a region that maps an object: it may not be written, it is a device, its
+    /// writes are noted, they go to copies, it maps one; 24 to 31: the policy's node, any `u8`; 63:
+    /// always set.
     pub(crate) fn pack(self) -> Packed {
         let rights = self.rights.read as u64
             | (self.rights.write as u64) << 1
@@ -136,6 +137,11 @@ const PRIVATE: u64 = 1 << 22;
 /// The same: it does, and the first write to a page is noted.
 const TRACKED: u64 = 1 << 21;
 
+/// The same: it does, and the object is a device.
+const DEVICE: u64 = 1 << 20;
+/// The same: it is, and nobody may write to it.
+const READ_ONLY: u64 = 1 << 19;
+
 /// What a write does through a region that maps an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ViewKind {
@@ -145,6 +151,19 @@ pub(crate) enum ViewKind {
     Tracked,
     /// It changes a copy, which the space gets.
     Private,
+    /// It reaches a device, if that may be written.
+    Device { writable: bool },
+}
+
+impl ViewKind {
+    /// Whether such a region may give those rights.
+    pub fn may_give(self, rights: Rights) -> bool {
+        match self {
+            // No code is fetched from a device, not even by speculation.
+            ViewKind::Device { writable } => !rights.exec && (writable || !rights.write),
+            _ => true,
+        }
+    }
 }
 
 /// Attributes in one word; a fault takes out what it asks for.
@@ -187,17 +206,25 @@ impl Packed {
             ViewKind::Shared => 0,
             ViewKind::Tracked => TRACKED,
             ViewKind::Private => PRIVATE,
+            ViewKind::Device { writable: true } => DEVICE,
+            ViewKind::Device { writable: false } => DEVICE | READ_ONLY,
         };
         Packed(self.0 | OBJECT | kind)
     }
     /// Which kind of view it is, of a region that maps an object.
     #[inline]
     pub fn view_kind(self) -> ViewKind {
-        match self.0 & (PRIVATE | TRACKED) {
+        match self.0 & (PRIVATE | TRACKED | DEVICE) {
             0 => ViewKind::Shared,
             TRACKED => ViewKind::Tracked,
+            DEVICE => ViewKind::Device { writable: self.0 & READ_ONLY == 0 },
             _ => ViewKind::Private,
         }
+    }
+    /// Whether the region maps a device.
+    #[inline]
+    pub fn is_device(self) -> bool {
+        self.0 & DEVICE != 0
     }
     /// Whether the region maps an object.
     #[inline]
@@ -232,7 +259,7 @@ impl Packed {
     }
     #[inline]
     pub fn numa(self) -> Option<NumaPolicy> {
-        let kind = self.0 >> 16 & 0x1f;
+        let kind = self.0 >> 16 & 0x7;
         if kind == 0 {
             return None;
         }
@@ -333,6 +360,22 @@ mod tests {
             assert_eq!((view.view_kind(), view.object_rights().write), (kind, writes));
         }
         assert!(!attrs.pack().has_object() && !attrs.pack().is_shared_view());
+        for writable in [false, true] {
+            let kind = ViewKind::Device { writable };
+            let view = attrs.pack().with_object(kind);
+            assert!(view.attrs() == attrs && view.is_device() && view.is_shared_view());
+            assert!(view.view_kind() == kind && !view.is_tracked_view());
+        }
+        assert!(!attrs.pack().is_device());
+    }
+
+    #[test]
+    fn a_device_gives_no_fetches_and_writes_if_it_may_be_written() {
+        let gives = |writable, rights| ViewKind::Device { writable }.may_give(rights);
+        assert!(gives(true, Rights::READ_WRITE) && gives(false, Rights::READ));
+        assert!(!gives(false, Rights::READ_WRITE));
+        assert!(!gives(true, Rights::READ_EXEC) && !gives(true, Rights::ALL));
+        assert!(gives(false, Rights::NONE) && ViewKind::Shared.may_give(Rights::ALL));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod memory;
 mod objects;
 mod verbs;
 
-pub use crate::object::{GrabWait, Grabbed, Object, ObjectPart, ReadPattern};
+pub use crate::object::{DeviceMemory, GrabWait, Grabbed, Object, ObjectPart, ReadPattern};
 pub use objects::Objects;
 
 use core::alloc::Layout;

@@ -2,7 +2,7 @@
 
 use crate::error::ObjectError;
 use crate::machine::{Machine, PageAnswer};
-use crate::object::{GrabWait, Grabbed, Object, ObjectIo, ReadPattern, Source};
+use crate::object::{DeviceMemory, GrabWait, Grabbed, Object, ObjectIo, ReadPattern, Source};
 use crate::ops::object::bytes::ObjectBytes;
 use crate::ops::object::grab::Grab;
 use crate::ops::object::invalidate::Invalidate;
@@ -71,6 +71,28 @@ impl<M: Machine> Objects<'_, M> {
         ObjectIo(&self.0.layers).another_handle(object)
     }
 
+    /// A device: an object whose memory is not the library's, as registers or a frame buffer. A
+    /// mapping of it shows that memory in that cache mode, for which the embedder has filled the
+    /// machine's table of memory types (`IA32_PAT`, `MAIR_EL1`) as the entry format says
+    /// ([`X86_64`](crate::X86_64), [`Aarch64`](crate::Aarch64)). The library never reads, clears,
+    /// copies, counts or frees it. Leaves are of 2 MiB or 1 GiB where address, offset and size
+    /// allow.
+    ///
+    /// There are no private views of it, and nothing is executed in it. `read`, `write`, `punch`,
+    /// `grab` and `resize` give [`ObjectError::Device`].
+    ///
+    /// # Errors
+    /// [`ObjectError::Unaligned`], [`ObjectError::Address`], [`ObjectError::Owned`] if some of the
+    /// memory is the machine's [`topology`](Machine::topology)'s, [`ObjectError::CacheMode`],
+    /// [`ObjectError::NoMemory`]; nothing changed.
+    ///
+    /// # Safety
+    /// Programs that map the object may load from the memory, and store to it if it is `writable`,
+    /// in that cache mode and at any time, until no space maps it and the handle is discarded.
+    pub unsafe fn create_device(self, memory: DeviceMemory) -> Result<Object, ObjectError> {
+        self.0.layers.create_device(memory)
+    }
+
     /// Answers a run that a pager was asked for and that it kept. From any CPU; the caller holds no
     /// lock. Of a run of several pages that cannot be read the first one is asked for again, by
     /// [`Machine::page_in`] from in here.
@@ -125,7 +147,8 @@ impl<M: Machine> Objects<'_, M> {
     ///
     /// # Errors
     /// None could be had: [`ObjectError::Beyond`], [`ObjectError::NoMemory`]; with a pager
-    /// [`ObjectError::Io`]; where the caller does not wait [`ObjectError::Busy`].
+    /// [`ObjectError::Io`], [`ObjectError::Stopped`]; where the caller does not wait
+    /// [`ObjectError::Busy`]. [`ObjectError::Device`]: it is one.
     pub fn grab(
         self,
         object: &Object,
@@ -195,7 +218,7 @@ impl<M: Machine> Objects<'_, M> {
     ///
     /// # Errors
     /// With a pager: [`ObjectError::Io`], [`ObjectError::NoMemory`]. What comes before that is
-    /// read; the number says how much.
+    /// read; the number says how much. [`ObjectError::Device`].
     pub fn read(
         self,
         object: &Object,
@@ -210,6 +233,7 @@ impl<M: Machine> Objects<'_, M> {
     /// # Errors
     /// [`ObjectError::Beyond`]: they reach past the object's end. [`ObjectError::NoMemory`]; with a
     /// pager [`ObjectError::Io`]. What comes before that is written; the number says how much.
+    /// [`ObjectError::Device`].
     pub fn write(
         self,
         object: &Object,
@@ -224,7 +248,7 @@ impl<M: Machine> Objects<'_, M> {
     /// is added reads as zeros. The caller holds no lock.
     ///
     /// # Errors
-    /// [`ObjectError::Size`], [`ObjectError::Sealed`]; nothing changed.
+    /// [`ObjectError::Size`], [`ObjectError::Sealed`], [`ObjectError::Device`]; nothing changed.
     pub fn resize(self, object: &Object, bytes: u64) -> Result<(), ObjectError> {
         Resize(&self.0.layers).resize(object, bytes)
     }
@@ -245,7 +269,7 @@ impl<M: Machine> Objects<'_, M> {
     /// instead, and the pages stay. The caller holds no lock.
     ///
     /// # Errors
-    /// With a pager only, as [`write`](Objects::write).
+    /// With a pager only, as [`write`](Objects::write); [`ObjectError::Device`].
     pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         Resize(&self.0.layers).punch(object, offset, bytes)
     }
@@ -254,16 +278,16 @@ impl<M: Machine> Objects<'_, M> {
     /// `SEEK_DATA`. `None`, for which lseek has `ENXIO`: there is none before the object's end.
     ///
     /// A page counts as a whole: also one that was written zeros, or read through a mapping, has
-    /// data. Of an object with a pager all is data. No page is made. The answer was true at one
-    /// moment of the call. The call takes the object's guard; the caller holds no lock.
+    /// data. Of a device, or an object with a pager, all is data. No page is made. The answer was
+    /// true at one moment of the call. The call takes the object's guard; the caller holds no lock.
     pub fn next_data(self, object: &Object, offset: u64) -> Option<u64> {
         Sparse(&self.0.layers).next_data(object, offset)
     }
 
     /// The first byte from `offset` on that lies in no page, as lseek's `SEEK_HOLE`. The object's
     /// end counts as a hole, so this is its size, which need not be a multiple of 4096, if every
-    /// page up to there is present, or a pager has them. `None`, for which lseek has `ENXIO`:
-    /// `offset` is the end, or lies past it.
+    /// page up to there is present, or a pager or a device has them. `None`, for which lseek has
+    /// `ENXIO`: `offset` is the end, or lies past it.
     ///
     /// No page is made. The answer was a hole at a moment of the call, and each page before it was
     /// present at one, not all of them at the same one: the call takes the object's guard, and

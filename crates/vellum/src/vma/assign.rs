@@ -9,7 +9,7 @@
 
 use crate::addr::{ENTRIES, Level, VaRange};
 use crate::entry::Entry;
-use crate::error::NoMemory;
+use crate::error::{NoMemory, SpaceError};
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::pagetable::cursor::Cursor;
@@ -56,7 +56,7 @@ enum AssignKind {
 /// the slot behind.
 type EachEdge<'e> = dyn FnMut(Node<'_>, (usize, usize), bool) -> Result<(), NoMemory> + 'e;
 
-type EachRun<'e, 'v> = dyn FnMut(AssignRun<'v>) -> Result<(), NoMemory> + 'e;
+type EachRun<'e, 'v> = dyn FnMut(AssignRun<'v>) -> Result<(), SpaceError> + 'e;
 
 impl<M: Machine> Regions<M> {
     /// Makes room for the intervals that [`assign`](Regions::assign) will write once the range is
@@ -122,7 +122,7 @@ impl<M: Machine> Regions<M> {
         range: VaRange,
         change: &dyn Fn(Attrs) -> Attrs,
         undo: &mut Undo,
-    ) -> Result<Fresh, NoMemory> {
+    ) -> Result<Fresh, SpaceError> {
         let mut fresh = Fresh { first: None, cursor: None };
         let done = self.each_run(edit.space, range, &mut |run| {
             let intervals = self.intervals(run.node);
@@ -137,6 +137,9 @@ impl<M: Machine> Regions<M> {
                 let Some(old) = own.or(inherited) else { continue };
                 let region = self.region(old);
                 let attrs = change(region.attrs());
+                if !region.backing().kind.may_give(attrs.rights) {
+                    return Err(SpaceError::Rights);
+                }
                 let known =
                     fresh.cursor.is_some_and(|last| self.region(last).replaces() == old.raw());
                 if attrs == region.attrs() || known {
@@ -235,7 +238,7 @@ impl<M: Machine> Regions<M> {
         space: &SpaceRecord,
         range: VaRange,
         each: &mut EachRun<'_, 'v>,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), SpaceError> {
         self.runs_of(self.root(space), range, None, each)
     }
 
@@ -245,7 +248,7 @@ impl<M: Machine> Regions<M> {
         range: VaRange,
         inherited: Option<SlabRef>,
         each: &mut EachRun<'_, 'v>,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), SpaceError> {
         let (node, level) = (at.node, at.level);
         let p = at.part(range);
         if p.whole_first < p.whole_end {
@@ -283,7 +286,7 @@ impl<M: Machine> Regions<M> {
         level: Level,
         inherited: Option<SlabRef>,
         each: &mut EachRun<'_, 'v>,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), SpaceError> {
         if node.state().listed() != 0 {
             each(AssignRun { node, slots: (0, ENTRIES), how: AssignKind::Whole, inherited })?;
         }

@@ -15,7 +15,7 @@ pub fn picture(fx: &Fixture, space: &Space) -> Vec<(u64, u64)> {
             let contents = match fx.vm.query(space, Va(va)) {
                 Page::Mapped { .. } => fx.peek(space, Va(va)).expect("a page that is there"),
                 Page::Reserved { .. } => 0,
-                Page::Unmapped | Page::Inaccessible { .. } => continue,
+                Page::Unmapped | Page::Inaccessible { .. } | Page::Device { .. } => continue,
             };
             seen.push((va, contents));
         }

@@ -3,6 +3,7 @@
 mod around;
 mod bytes;
 mod cursor;
+mod device;
 mod mappings;
 mod oom;
 mod private;

@@ -373,7 +373,9 @@ impl ExpectedState {
                 _ => say("it was mapped all the time"),
             },
             Err(FaultError::Stopped) => say("nobody stops anything here"),
-            Err(FaultError::Beyond | FaultError::Io) => say("no object is mapped here"),
+            Err(FaultError::Beyond | FaultError::Io | FaultError::Device) => {
+                say("no object is mapped here")
+            }
         }
     }
 

@@ -48,6 +48,7 @@ impl<C: Codec> Stage<C> {
                 match done {
                     Ok(()) => Outcome::Done,
                     Err(ObjectError::Sealed) => Outcome::Refused(Refusal::Sealed),
+                    Err(ObjectError::Device) => Outcome::Refused(Refusal::Device),
                     Err(error) => panic!("a size that may be gave {error:?}"),
                 }
             }
@@ -182,7 +183,9 @@ impl<C: Codec> Stage<C> {
             }
             Action::Query(at) => {
                 Outcome::Told(match vm.query(&self.side(side), self.word(at, 0)) {
-                    Answer::Mapped { rights, .. } | Answer::Reserved { rights } => Some(rights),
+                    Answer::Mapped { rights, .. }
+                    | Answer::Device { rights, .. }
+                    | Answer::Reserved { rights } => Some(rights),
                     Answer::Inaccessible { .. } => Some(Rights::NONE),
                     Answer::Unmapped => None,
                 })
@@ -255,6 +258,7 @@ impl<C: Codec> Stage<C> {
                     Ok(()) => Outcome::Done,
                     Err(PoisonError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
                     Err(PoisonError::NotMapped) => Outcome::Refused(Refusal::Unmapped),
+                    Err(PoisonError::Device) => Outcome::Refused(Refusal::Device),
                     Err(_) => Outcome::Refused(Refusal::Other),
                 }
             }
@@ -294,6 +298,7 @@ fn of_fault(error: FaultError) -> Refusal {
         FaultError::NoMemory => Refusal::NoMemory,
         FaultError::Beyond => Refusal::Beyond,
         FaultError::Io => Refusal::Io,
+        FaultError::Device => Refusal::Device,
         FaultError::Stopped => Refusal::Other,
     }
 }
@@ -303,6 +308,7 @@ fn of_object(error: ObjectError) -> Refusal {
         ObjectError::NoMemory => Refusal::NoMemory,
         ObjectError::Beyond => Refusal::Beyond,
         ObjectError::Io => Refusal::Io,
+        ObjectError::Device => Refusal::Device,
         _ => Refusal::Other,
     }
 }
@@ -319,6 +325,7 @@ fn refused(error: SpaceError) -> Outcome {
         SpaceError::Occupied => Refusal::Occupied,
         SpaceError::Beyond => Refusal::Beyond,
         SpaceError::Io => Refusal::Io,
+        SpaceError::Device => Refusal::Device,
         _ => Refusal::Other,
     })
 }

@@ -17,17 +17,17 @@ use std::cell::{Cell, Ref, RefCell};
 use std::mem::replace;
 
 use vellum::addr::{Order, Pfn, Va};
-use vellum::entry::Codec;
+use vellum::entry::{CacheMode, Codec};
 use vellum::error::SpaceError;
 use vellum::machine::{Machine, Use};
 use vellum::space::{Attrs, Placement, Rights, Space};
 use vellum::unstable::AllocRequest;
-use vellum::vm::{Object, ObjectPart, Vm};
+use vellum::vm::{DeviceMemory, Object, ObjectPart, Vm};
 use vellum_host::mmu::buffer::Shape;
 
 use crate::explore::{World, footprint, tale};
 use crate::small::pool::Lent;
-use crate::small::{Plan, SAMPLES, Small};
+use crate::small::{DEVICE, Plan, SAMPLES, Small};
 
 use super::acts::{Action, Line, PageChoice, PageRange, Step};
 use super::failure::Failure;
@@ -160,9 +160,19 @@ impl<C: Codec> Stage<C> {
         let space = self.vm.create().expect("memory");
         if self.state.object {
             let objects = self.vm.objects();
-            let object = match (self.state.paged, self.state.logged) {
-                (true, _) => objects.create_paged(OBJECT_BYTES, PAGER),
-                (_, true) => objects.create_logged(OBJECT_BYTES),
+            let device = DeviceMemory {
+                address: DEVICE.addr(),
+                bytes: OBJECT_BYTES,
+                cache: CacheMode::Uncached,
+                writable: true,
+            };
+            self.start.object.is_device = self.state.device;
+            let StartState { paged, logged, device: is_device, .. } = self.state;
+            let object = match (paged, logged, is_device) {
+                // SAFETY: only programs of this machine access it.
+                (.., true) => unsafe { objects.create_device(device) },
+                (true, ..) => objects.create_paged(OBJECT_BYTES, PAGER),
+                (_, true, _) => objects.create_logged(OBJECT_BYTES),
                 _ => objects.create(OBJECT_BYTES),
             };
             let object = object.expect("memory");

@@ -39,6 +39,9 @@ impl<M: Machine> Query<'_, M> {
             Entry::Shared(pfn, flags) => {
                 Some(Page::Mapped { pfn, level: spot.level, flags, rights, zero: false })
             }
+            Entry::Device(pfn, flags, cache) => {
+                Some(Page::Device { pfn, level: spot.level, flags, rights, cache })
+            }
             Entry::Leaf(pfn, flags) => {
                 // A space that has never used the huge page of zeros does not map it, whatever that
                 // is by now.

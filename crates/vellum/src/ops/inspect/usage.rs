@@ -47,6 +47,7 @@ impl<M: Machine> CountUsage<'_, M> {
                     usage.inaccessible_pages +=
                         if matches!(entry, Entry::Inaccessible(_)) { pages } else { 0 };
                 }
+                Entry::Device(..) => usage.device_pages += pages,
                 Entry::ZeroTable(_) => usage.zero_tables += 1,
                 Entry::Reserved | Entry::Busy(_) => {}
             }

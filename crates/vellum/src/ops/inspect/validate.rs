@@ -245,6 +245,12 @@ impl<M: Machine> Validate<'_, M> {
                 is_so(may_be, "a shared table of zeros where it may be")
             }
             Entry::Shared(pfn, flags) => self.check_shared(walk, (pfn, flags), region, (va, level)),
+            Entry::Device(_, flags, _) => {
+                let is_devices = Some(entry) == self.device_leaf(region, Va(va), level, flags);
+                is_so(is_devices, "the device's memory, in its cache mode, where it is mapped")?;
+                let right = !rights.is_none() && flags.write == rights.write && !flags.exec;
+                is_so(right, "rights of a device's leaf")
+            }
             // Only pages of the object, and none where nobody may access them.
             Entry::Leaf(..) | Entry::Inaccessible(_) if region.packed().is_shared_view() => {
                 is_so(false, "a page of the object where one is mapped")
@@ -349,6 +355,8 @@ impl<M: Machine> Validate<'_, M> {
             found[2] += dirty;
             let kept = record.dirty();
             ensure(kept == dirty, "dirty pages of an object", handle.raw(), kept, dirty)?;
+            let is_so = record.device().is_none() || pages == 0;
+            ensure(is_so, "pages of a device", handle.raw(), 0, pages)?;
             let attached = Attach(self.0).check_attachments(handle)?;
             ensure(
                 mapped == 0 || attached != 0,

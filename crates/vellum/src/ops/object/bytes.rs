@@ -44,6 +44,9 @@ impl<M: Machine> ObjectBytes<'_, M> {
     ) -> (usize, Result<(), ObjectError>) {
         self.verb(Verb::Object, || {
             let record = self.record_of_object(object);
+            if record.device().is_some() {
+                return (0, Err(ObjectError::Device));
+            }
             let mut done = 0;
             while done < bytes.len() {
                 let at = offset.saturating_add(done as u64);
@@ -114,6 +117,9 @@ impl<M: Machine> ObjectBytes<'_, M> {
     ) -> (usize, Result<(), ObjectError>) {
         self.verb(Verb::Object, || {
             let record = self.record_of_object(object);
+            if record.device().is_some() {
+                return (0, Err(ObjectError::Device));
+            }
             let mut done = 0;
             while done < bytes.len() {
                 let at = offset.saturating_add(done as u64);

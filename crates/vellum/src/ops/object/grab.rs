@@ -35,6 +35,9 @@ impl<M: Machine> Grab<'_, M> {
     ) -> Result<Grabbed, ObjectError> {
         self.verb(Verb::Object, || {
             let (record, handle) = (self.record_of_object(object), object.handle);
+            if record.device().is_some() {
+                return Err(ObjectError::Device);
+            }
             let first = (offset / PAGE_SIZE as u64).min(INDEX_END);
             let end = first + pages.min(RUN_PAGES) as u64;
             let mut run = Taking::new(first, end.min(INDEX_END));

@@ -17,7 +17,7 @@ use crate::fault::object::{BATCH, ObjectFault};
 use crate::frame::SlabRef;
 use crate::machine::{Machine, Verb};
 use crate::object::{
-    INDEX_END, MOST_BYTES, Object, ObjectIo, ObjectPage, ObjectRecord, PageKind, Tries,
+    INDEX_END, MOST_BYTES, Object, ObjectIo, ObjectPage, ObjectRecord, PageKind, Source, Tries,
 };
 use crate::ops::object::bytes::ObjectBytes;
 use crate::platform::over;
@@ -35,6 +35,9 @@ impl<M: Machine> Resize<'_, M> {
     pub fn resize(self, object: &Object, bytes: u64) -> Result<(), ObjectError> {
         self.verb(Verb::Object, || {
             let (record, handle) = (self.record_of_object(object), object.handle);
+            if record.device().is_some() {
+                return Err(ObjectError::Device);
+            }
             if bytes > MOST_BYTES {
                 return Err(ObjectError::Size);
             }
@@ -80,11 +83,14 @@ impl<M: Machine> Resize<'_, M> {
 
     /// `Objects::punch`.
     pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
-        // A page that went would come back from the pager as it was, or not be harvested.
-        if self.record_of_object(object).notes_writes() {
-            return self.verb(Verb::Object, || self.write_zeros(object, offset, bytes));
+        match self.record_of_object(object).source() {
+            Source::Zeros { logged: false } => self.punch_pages(object, offset, bytes),
+            // A page that went would come back from the pager as it was, or not be harvested.
+            Source::Zeros { logged: true } | Source::Pager(_) => {
+                return self.verb(Verb::Object, || self.write_zeros(object, offset, bytes));
+            }
+            Source::Device(_) => return Err(ObjectError::Device),
         }
-        self.punch_pages(object, offset, bytes);
         Ok(())
     }
 

@@ -301,7 +301,8 @@ impl<'v, M: Machine> Remap<'v, M> {
         // Counted at once: a visit to the object's mappings may take it out from here on.
         let mut top = Token::top();
         let _guard = spot.node.lock(&self.machine, &mut top);
-        self.store(spot.node.pfn, spot.slot, spot.level, shared_entry(rights, pfn, flags));
+        let entry = shared_entry(rights, Entry::Shared(pfn, flags)).unwrap_or(Entry::Reserved);
+        self.store(spot.node.pfn, spot.slot, spot.level, entry);
         spot.node.add_resident(1);
         // What follows may be private.
         destination.bytes = 0;

@@ -11,7 +11,7 @@
 //!   note, in bits 52 to 63 of a `Busy` entry:
 //!     | 0 | slot of the zeros (4) | kind (2) | dirty | accessed | exec | write |
 //!   kind 0: an inaccessible page, or where none is named a reserved entry
-//!        1: a page;  2: zeros;  3: a shared table of zeros
+//!        1: a page, or where none is named a device's memory;  2: zeros;  3: a table of them
 //! ```
 //! Rejected: counting first and stashing afterwards (a fault in between needs one table more, and
 //! by then leaves are split).
@@ -88,7 +88,7 @@ impl<M: Machine> Stash<'_, M> {
                 Some(entry) => {
                     match entry {
                         Entry::ZeroTable(_) => receipt.span(va, level.entry_bytes()),
-                        Entry::Shared(..) => receipt.leaf(va, level),
+                        Entry::Shared(..) | Entry::Device(..) => receipt.leaf(va, level),
                         _ => {}
                     }
                     true
@@ -112,6 +112,7 @@ impl<M: Machine> Stash<'_, M> {
                 busy | note(PAGE, flags, 0)
             }
             Entry::Leaf(pfn, flags) => page(pfn) | note(PAGE, flags, 0),
+            Entry::Device(_, flags, _) => nothing | note(PAGE, flags, 0),
             Entry::Inaccessible(pfn) => page(pfn),
             Entry::Reserved => nothing,
             Entry::ZeroTable(table) => {
@@ -122,7 +123,7 @@ impl<M: Machine> Stash<'_, M> {
     }
 
     /// What a mark stands for.
-    fn unmark(self, raw: u64, level: Level, va: Va) -> Option<Entry> {
+    fn unmark(self, space: &SpaceRecord, raw: u64, level: Level, va: Va) -> Option<Entry> {
         let note = raw >> NOTE_SHIFT;
         let flags = Flags::from_bits(note);
         let page = match M::Codec::decode(raw, level) {
@@ -133,6 +134,10 @@ impl<M: Machine> Stash<'_, M> {
         };
         let slot = (note >> SLOT_SHIFT) as usize;
         match note & KIND {
+            PAGE if page.is_none() => {
+                let region = self.region(self.0.descend(space, va).region?);
+                Some(self.device_leaf(region, va, level, flags).unwrap_or(Entry::Reserved))
+            }
             PAGE => page.map(|pfn| Entry::Leaf(pfn, flags)),
             ZERO if level == Level::ONE => Some(Entry::Leaf(self.zero_in(slot, va), flags)),
             ZERO => self.huge_zero().map(|page| Entry::Leaf(page, flags)),
@@ -144,7 +149,7 @@ impl<M: Machine> Stash<'_, M> {
     /// The opposite of [`stash`](Self::stash).
     pub(super) fn unstash(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
-            if let Some(entry) = self.unmark(raw, at.level, Va(at.va(slot))) {
+            if let Some(entry) = self.unmark(space, raw, at.level, Va(at.va(slot))) {
                 self.write_entry(at.node.pfn, slot, at.level, entry);
             }
             true
@@ -168,7 +173,7 @@ impl<M: Machine> Stash<'_, M> {
                 continue;
             }
             let base = va.align_down(level.entry_bytes());
-            let cut = self.unmark(raw, level, base).zip(tables.take(self.0).ok());
+            let cut = self.unmark(space, raw, level, base).zip(tables.take(self.0).ok());
             debug_assert!(cut.is_some(), "what is opened is stashed, and its tables were counted");
             let Some((entry, frame)) = cut else { return };
             self.split_stashed(Place { node, level, slot, raw }, entry, base, frame);
@@ -208,6 +213,7 @@ impl<M: Machine> Stash<'_, M> {
                 }
                 Entry::Leaf(pfn, flags) => Entry::Leaf(sub_block(pfn), flags),
                 Entry::Inaccessible(pfn) => Entry::Inaccessible(sub_block(pfn)),
+                Entry::Device(pfn, flags, cache) => Entry::Device(sub_block(pfn), flags, cache),
                 Entry::ZeroTable(table) => self.load(table, i, below),
                 _ => break,
             };

@@ -320,7 +320,7 @@ impl<M: Machine> Fork<'_, M> {
                     }
                     raw
                 }
-                Entry::Reserved | Entry::ZeroTable(_) => raw,
+                Entry::Reserved | Entry::ZeroTable(_) | Entry::Device(..) => raw,
                 Entry::Empty => {
                     run.slot += 1;
                     continue;

@@ -136,9 +136,9 @@ impl<C: Codec> Worker<'_, C> {
                 let ended = shared.expected.may_end(&look, Access::Read, Err(FaultError::Unmapped));
                 return ended.unwrap_or_else(|what| self.fail_at(va, &what));
             }
-            Page::Reserved { rights } | Page::Mapped { rights, .. } => {
-                [!rights.is_none(), rights.write, rights.exec]
-            }
+            Page::Reserved { rights }
+            | Page::Mapped { rights, .. }
+            | Page::Device { rights, .. } => [!rights.is_none(), rights.write, rights.exec],
             Page::Inaccessible { .. } => [false; 3],
         };
         if let Some(known) = shared.expected.known_rights(&look)
