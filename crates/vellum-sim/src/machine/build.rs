@@ -68,17 +68,18 @@ impl<F: Format> SimMachine<F> {
             return Err(BuildError::Parts("page tables have 4 or 5 levels"));
         }
         let topology = topology(parts, &memory);
-        let frames = memory.frames();
+        let own = memory.frames();
+        let frames = own + options.device_frames;
         let host = || BuildError::Host(frames >> 8);
         let walk_check = options.check == Check::Walk;
         let state = SimState {
             cpus: (0..cpus).map(|c| CpuState::new(parts, c)).collect(),
             caches: Hierarchy::new(&parts.caches)?,
             memory,
-            ram: Ram::new(frames).ok_or_else(host)?,
+            ram: Ram::new(own, options.device_frames).ok_or_else(host)?,
             contents: Contents::new(frames, walk_check).ok_or_else(host)?,
             disk: Disk::new(parts.disk, options.disk_fails),
-            oracle: Oracle::new(frames, cpus).ok_or_else(host)?,
+            oracle: Oracle::new((own, frames), cpus).ok_or_else(host)?,
             mmu: parts.mmu,
             costs: parts.costs.clone(),
             user_end: F::user_end(parts.mmu.levels),

@@ -26,7 +26,7 @@ const SLICE: u64 = 4;
 
 impl<F: Format> SimMachine<F> {
     fn in_memory(&self, first: Pfn, frames: u64, what: &str) -> bool {
-        let end = self.state.with(|s| s.ram.frames());
+        let end = self.state.with(|s| s.ram.own());
         let inside = first.0.checked_add(frames).is_some_and(|e| e <= end);
         if !inside {
             self.act(|s, c| {
@@ -35,7 +35,7 @@ impl<F: Format> SimMachine<F> {
                     Rule::Contract,
                     None,
                     Some(first.0),
-                    format!("{what} of {frames} frames past the end of memory"),
+                    format!("{what} of {frames} frames past the end of memory, or of a device"),
                 )
             });
         }
@@ -239,6 +239,9 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
 
     unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         self.point();
+        if !self.in_memory(pfn, 1, "a read") {
+            return;
+        }
         self.act(|s, c| {
             s.ram.read(pfn.0, offset, bytes);
             s.kernel_bytes(c, pfn.0, offset, bytes.len(), crate::cache::Kind::Load);
@@ -247,6 +250,9 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
 
     unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         self.point();
+        if !self.in_memory(pfn, 1, "a write") {
+            return;
+        }
         self.act(|s, c| {
             if s.oracle.uses[pfn.0 as usize] == Use::Zero as u8 {
                 return s.fail(

@@ -70,6 +70,9 @@ pub struct Options {
     pub count_clears: bool,
     /// Cycles by which a CPU may run ahead of the next one before it gives way, in timing mode.
     pub quantum: u64,
+    /// Frames of a device, behind those of the memory nodes: no node has them, and only programs
+    /// access them, which takes as long as an access to memory.
+    pub device_frames: u64,
     /// One request to the disk in so many fails, drawn by the seed; 0 for none.
     pub disk_fails: u64,
 }
@@ -81,6 +84,7 @@ impl Default for Options {
             mode: Mode::Timing,
             check: Check::Incremental,
             quantum: 500,
+            device_frames: 0,
             disk_fails: 0,
             count_clears: false,
         }

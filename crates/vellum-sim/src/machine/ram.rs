@@ -22,17 +22,33 @@ pub const PAGE: usize = 4096;
 pub struct Ram {
     pages: Lazy<PageBytes>,
     frames: u64,
+    /// From this frame on they are a device's.
+    device: u64,
 }
 
 impl Ram {
-    /// Memory of `frames` frames, all zero, or `None` if the host has no address space.
-    pub fn new(frames: u64) -> Option<Ram> {
-        Some(Ram { pages: Lazy::new(usize::try_from(frames).ok()?, false)?, frames })
+    /// Memory of `own` frames, and behind it so many of a device, all zero, or `None` if the host
+    /// has no address space.
+    pub fn new(own: u64, devices: u64) -> Option<Ram> {
+        let frames = own + devices;
+        let pages = Lazy::new(usize::try_from(frames).ok()?, false)?;
+        Some(Ram { pages, frames, device: own })
     }
 
     /// Number of frames.
     pub fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Number of frames that the library has.
+    pub fn own(&self) -> u64 {
+        self.device
+    }
+
+    /// Whether a frame is a device's, which the library maps and no more.
+    #[inline]
+    pub fn is_device(&self, pfn: u64) -> bool {
+        pfn >= self.device
     }
 
     /// The first byte of a frame. The frame must exist.

@@ -166,6 +166,9 @@ impl<F: Format> SimState<F> {
     /// contents.
     pub(crate) fn leaf_is_sound(&mut self, c: usize, frame: u64, va: u64, bytes: u64) -> bool {
         let pfn = (frame + (va & (bytes - 1))) >> 12;
+        if self.ram.is_device(pfn) && pfn < self.ram.frames() {
+            return true;
+        }
         let used =
             if pfn < self.ram.frames() { self.oracle.uses[pfn as usize] } else { Use::Free as u8 };
         if !crate::oracle::frames::is_data(used) && used != Use::Zero as u8 {

@@ -40,8 +40,9 @@ impl<F: Format> SimState<F> {
         let mut leak = None;
         for pfn in 0..self.ram.frames() {
             let used = self.oracle.uses[pfn as usize];
-            sums[used as usize] += 1;
-            if used == Use::Free as u8 || used == Use::Slab as u8 {
+            let device = self.ram.is_device(pfn);
+            sums[used as usize] += u64::from(!device);
+            if !device && (used == Use::Free as u8 || used == Use::Slab as u8) {
                 continue;
             }
             let note = self.oracle.frames[pfn as usize];

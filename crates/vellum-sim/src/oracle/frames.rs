@@ -38,13 +38,13 @@ impl<F: Format> SimState<F> {
     pub(crate) fn frame_event(&mut self, c: usize, first: Pfn, order: Order, to: Use) {
         let (first, count) = (first.0, order.frames());
         self.note(c, Note::Frame { first, frames: count, to });
-        if first + count > self.ram.frames() {
+        if first + count > self.ram.own() {
             return self.fail(
                 c,
                 Rule::FrameState,
                 None,
                 Some(first),
-                format!("{count} frames from {first:#x} are past the end of memory"),
+                format!("{count} frames from {first:#x} are past the end of memory, or a device's"),
             );
         }
         for pfn in first..first + count {

@@ -28,10 +28,10 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn new(frames: u64, cpus: usize) -> Option<Oracle> {
+    pub(crate) fn new((own, frames): (u64, u64), cpus: usize) -> Option<Oracle> {
         let n = usize::try_from(frames).ok()?;
         let mut only_free = [0; USES];
-        only_free[Use::Free as usize] = frames;
+        only_free[Use::Free as usize] = own;
         Some(Oracle {
             uses: Lazy::new(n, true)?,
             frames: Lazy::new(n, true)?,
@@ -79,6 +79,8 @@ pub(crate) struct FrameNote {
     pub owner: u32,
     /// The page it was mapped at then.
     pub page: u64,
+    /// The memory type by which a frame of a device is mapped. It means nothing where none is.
+    pub memory_type: u64,
 }
 
 // SAFETY: integers.

@@ -38,6 +38,8 @@ pub enum Rule {
     Zero,
     /// A page mapped more than once can be written through one of its mappings.
     Shared,
+    /// A frame is mapped in another cache mode than it must be.
+    MemoryType,
     /// A frame reached a new owner with old contents.
     Dirty,
     /// Walk checking found a difference that incremental checking had not marked.
@@ -73,6 +75,7 @@ impl Rule {
             Rule::Leak => "a frame is in use and nobody has it",
             Rule::Zero => "the shared zeros must be zero and read-only",
             Rule::Shared => "a shared page is writable",
+            Rule::MemoryType => "a frame is mapped in the wrong cache mode",
             Rule::Dirty => "a frame reaches a new owner with old contents",
             Rule::Incremental => "the incremental oracle missed a difference",
             Rule::Contract => "the machine's contract was broken",

@@ -128,6 +128,9 @@ impl<F: Format> SimState<F> {
     /// The same frame under other rights or marks.
     fn rights_change(&mut self, c: usize, at: EntryAt, frame: u64, old: Rights, new: Rights) {
         let EntryAt { root, va, level, source } = at;
+        if !self.is_of_type(c, at, frame >> 12) {
+            return;
+        }
         if old.write != new.write {
             self.count_writers(frame, level, if new.write { 1 } else { u32::MAX });
             if new.write {
@@ -175,9 +178,16 @@ impl<F: Format> SimState<F> {
         if first + pages > self.ram.frames() {
             return self.malformed(c, frame, level, va);
         }
+        if !self.is_of_type(c, at, first) {
+            return;
+        }
         for pfn in first..first + pages {
             let used = self.oracle.uses[pfn as usize];
-            if used == Use::Zero as u8 {
+            if self.ram.is_device(pfn) {
+                // Whatever is in it is the device's, and everybody's.
+                self.oracle.frames[pfn as usize].memory_type =
+                    F::memory_type(self.ram.load(at.source), level);
+            } else if used == Use::Zero as u8 {
                 if rights.write {
                     return self.fail(
                         c,
@@ -220,6 +230,27 @@ impl<F: Format> SimState<F> {
         self.shows(c, root, va, level, Shown::Frame(first, rights.write));
     }
 
+    /// Whether the entry at a place maps a block in the memory type that it must have: write-back
+    /// (0 in both formats) what is memory, and in no two at once what is a device's.
+    fn is_of_type(&mut self, c: usize, at: EntryAt, first: u64) -> bool {
+        let EntryAt { va, level, source, .. } = at;
+        let memory_type = F::memory_type(self.ram.load(source), level);
+        let other = |pfn: &u64| {
+            let note = &self.oracle.frames[*pfn as usize];
+            note.maps > 0 && note.memory_type != memory_type
+        };
+        let wrong = if self.ram.is_device(first) {
+            (first..first + (1u64 << (9 * (level - 1)))).find(other)
+        } else {
+            (memory_type != 0).then_some(first)
+        };
+        if let Some(pfn) = wrong {
+            let why = format!("an entry maps it by memory type {memory_type}, which is another's");
+            self.fail(c, Rule::MemoryType, Some(va), Some(pfn), why);
+        }
+        wrong.is_none()
+    }
+
     /// Hardware no longer finds a leaf.
     pub(crate) fn leaf_goes(&mut self, frame: u64, level: u8, write: bool) {
         for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
@@ -240,8 +271,8 @@ impl<F: Format> SimState<F> {
     /// mappings, unless an object has it.
     fn writable(&mut self, c: usize, frame: u64, level: u8, va: u64) {
         for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
-            // The pages of an object are for all that map it.
-            if self.oracle.uses[pfn as usize] == Use::Object as u8 {
+            // The pages of an object are for all that map it, and so is a device.
+            if self.oracle.uses[pfn as usize] == Use::Object as u8 || self.ram.is_device(pfn) {
                 continue;
             }
             let shared = |n: &FrameNote| n.maps > 1 && n.writers > 0;

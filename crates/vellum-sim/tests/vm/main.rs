@@ -7,6 +7,7 @@ mod colour_sets;
 #[path = "../common/mod.rs"]
 mod common;
 mod determinism;
+mod device_hunt;
 mod file_hunt;
 mod huge_zero_flush;
 mod huge_zero_forms;

@@ -64,6 +64,12 @@ impl Format for Arm {
         )
     }
 
+    /// AttrIndx.
+    #[inline]
+    fn memory_type(raw: u64, _level: u8) -> u64 {
+        raw >> 2 & 7
+    }
+
     #[inline(always)]
     fn accessed(raw: u64) -> u64 {
         raw | AF

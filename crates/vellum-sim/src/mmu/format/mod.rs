@@ -49,6 +49,9 @@ pub trait Format: Copy + 'static {
     const TABLES_ACCESSED: bool;
     /// Reads an entry of a node of `level` (1: entries map 4 KiB).
     fn meaning(raw: u64, level: u8) -> Meaning;
+    /// The memory type that a leaf of a node of `level` chooses, by its number in the processor's
+    /// table of them.
+    fn memory_type(raw: u64, level: u8) -> u64;
     /// The entry with its accessed bit set.
     fn accessed(raw: u64) -> u64;
     /// The writable entry with its dirty mark set.
@@ -61,7 +64,7 @@ pub trait Format: Copy + 'static {
 mod tests {
     use super::*;
     use vellum::addr::{Level, Pfn};
-    use vellum::entry::{Busy, Codec, Entry, Flags};
+    use vellum::entry::{Busy, CacheMode, Codec, Entry, Flags};
 
     fn agrees<F: Format>() {
         for level in 1..=5u8 {
@@ -114,6 +117,30 @@ mod tests {
             }
         }
         ends::<F>(4);
+    }
+
+    fn chooses<F: Format>(types: [u64; 4]) {
+        use CacheMode::*;
+        for level in 1..=3 {
+            let pfn = Pfn(0x40000 * 3);
+            let raw = F::Codec::encode(Entry::Leaf(pfn, Flags::default()), Level(level));
+            assert_eq!(F::memory_type(raw, level), 0);
+            let modes = [WriteBack, WriteThrough, Uncached, WriteCombining];
+            for (cache, wanted) in modes.into_iter().zip(types) {
+                let device = Entry::Device(pfn, Flags::default(), cache);
+                let raw = F::Codec::encode(device, Level(level));
+                assert_eq!(F::memory_type(raw, level), wanted, "{cache:?} at level {level}");
+                let leaf =
+                    matches!(F::meaning(raw, level), Meaning::Leaf(at, _) if at == pfn.addr());
+                assert!(leaf, "{cache:?} at level {level}");
+            }
+        }
+    }
+
+    #[test]
+    fn cache_modes_are_the_types_that_the_library_documents() {
+        chooses::<X86>([0, 1, 3, 7]);
+        chooses::<Arm>([0, 1, 3, 2]);
     }
 
     /// Hardware walks the whole user half; the library may leave its last page out.

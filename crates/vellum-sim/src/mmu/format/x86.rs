@@ -54,6 +54,13 @@ impl Format for X86 {
         }
     }
 
+    /// PAT, PCD and PWT.
+    #[inline]
+    fn memory_type(raw: u64, level: u8) -> u64 {
+        let pat = if level == 1 { raw >> 7 } else { raw >> 12 };
+        (pat & 1) << 2 | raw >> 3 & 3
+    }
+
     #[inline(always)]
     fn accessed(raw: u64) -> u64 {
         raw | A
