@@ -65,8 +65,7 @@ pub fn user_fault(address: u64, error: u64) -> Result<(), u64> {
         Err(FaultError::Rights) => Err(RIGHTS),
         Err(FaultError::NoMemory) => Err(NO_MEMORY),
         Err(FaultError::Beyond) => Err(BEYOND),
-        // No object here has a pager, and nothing asks a task to end: `Machine::page_in` and
-        // `Machine::stop_pending` are left at their defaults.
-        Err(FaultError::Stopped | FaultError::Io) => Err(STOPPED),
+        // The file's pager never fails, nothing asks a task to end, and a program reaches a device.
+        Err(FaultError::Stopped | FaultError::Io | FaultError::Device) => Err(STOPPED),
     }
 }

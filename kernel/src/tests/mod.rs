@@ -75,6 +75,7 @@ const TESTS: &[(&str, Test)] = &[
     ("after fork both sides see the old contents and only their own stores", forked),
     ("an object shows the same page in two spaces, until it is cut off", objects::shared),
     ("a file shows its bytes in two spaces, and gets what both stored by a sync", objects::file),
+    ("a device shows its registers, and gets what is stored to them", objects::device),
     ("the kernel's copies and the program's accesses meet", copies),
     ("a changed entry is seen after invlpg, a dropped range after a flush", flushes),
     ("a 1 GiB page is one fault, or refused as one", giant_page),

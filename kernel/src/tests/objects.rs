@@ -1,14 +1,17 @@
-//! Objects: pages that two spaces map, zeros at first or with a file behind them.
+//! Objects: pages that two spaces map, zeros at first or with a file behind them, and a device.
 
 use core::sync::atomic::Ordering;
 
-use vellum::addr::Va;
+use vellum::addr::{Level, Pfn, Va};
+use vellum::entry::{CacheMode, Entry};
+use vellum::error::{FaultError, ObjectError};
+use vellum::machine::Machine;
 use vellum::space::{Attrs, Placement, Rights, Space};
-use vellum::vm::{ObjectPart, Vm};
+use vellum::vm::{DeviceMemory, ObjectPart, Vm};
 
-use super::{AT, Failed, GIB, Outcome, PAGE, ensure, failed, faults, recount};
+use super::{AT, Failed, GIB, Outcome, PAGE, Walked, ensure, failed, faults, recount, walk};
 use crate::arch::user::{load, store};
-use crate::fault::{self, BEYOND};
+use crate::fault::{self, BEYOND, RIGHTS, UNMAPPED};
 use crate::machine::{FILE, Metal, on_disk};
 
 pub fn shared(vm: &Vm<Metal>, space: &Space) -> Outcome {
@@ -89,5 +92,53 @@ pub fn file(vm: &Vm<Metal>, space: &Space) -> Outcome {
     let outcome = both();
     vm.exit(other);
     objects.discard(file);
+    outcome
+}
+
+/// The timer that every PC has there since 2005 (HPET): its first register has the maker's number
+/// in bits 16 to 31, bit 0 of the next starts the counter.
+pub fn device(vm: &Vm<Metal>, space: &Space) -> Outcome {
+    const HPET: u64 = 0xfed0_0000;
+    const START: u64 = AT + 0x10;
+    const COUNTER: u64 = AT + 0xf0;
+    let memory =
+        |address| DeviceMemory { address, bytes: PAGE, cache: CacheMode::Uncached, writable: true };
+    let objects = vm.objects();
+    // SAFETY: refused, as memory of the library.
+    let own =
+        unsafe { objects.create_device(memory(vm.machine().topology().frames_start() * PAGE)) };
+    ensure!(own.is_err_and(|error| error == ObjectError::Owned));
+    // SAFETY: nothing else here uses the timer.
+    let Ok(timer) = (unsafe { objects.create_device(memory(HPET)) }) else {
+        return Err(failed!("a device"));
+    };
+    let both = || -> Outcome {
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let part = ObjectPart { object: &timer, offset: 0 };
+        ensure!(vm.map_object(space, Placement::At(Va(AT)), PAGE, attrs, part) == Ok(Va(AT)));
+        let (taken, id) = faults(|| load(AT));
+        ensure!(taken == 1 && id.is_ok_and(|id| id >> 16 & 0xffff == 0x8086));
+        let Walked { level, entry, .. } = walk(vm, AT);
+        let there =
+            matches!(entry, Entry::Device(Pfn(p), _, CacheMode::Uncached) if p == HPET / PAGE);
+        ensure!(level == Level::ONE && there && vm.usage(space).device_pages == 1);
+        // A store reaches the device, and loads are not from a cache.
+        ensure!(faults(|| store(START, 1)) == (0, Ok(())));
+        let Ok(first) = load(COUNTER) else { return Err(failed!("a counter")) };
+        let goes_on = |_| load(COUNTER).is_ok_and(|now| now > first);
+        ensure!((0..1_000_000).any(goes_on));
+        ensure!(vm.protect(space, Va(AT), PAGE, Rights::READ) == Ok(()));
+        ensure!(store(START, 0) == Err(RIGHTS) && faults(|| load(AT)) == (0, id));
+        ensure!(vm.copy_out(space, Va(AT), &mut [0; 8]) == Err(FaultError::Device));
+        let Ok(child) = vm.fork(space) else { return Err(failed!("a child")) };
+        let seen = fault::run(vm, &child, || faults(|| load(AT)));
+        recount(vm, &[space, &child])?;
+        vm.exit(child);
+        ensure!(seen == (0, id));
+        ensure!(vm.unmap(space, Va(AT), PAGE) == Ok(()) && load(AT) == Err(UNMAPPED));
+        recount(vm, &[space]).map(drop)
+    };
+    let outcome = both();
+    objects.discard(timer);
     outcome
 }
