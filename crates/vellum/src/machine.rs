@@ -326,7 +326,8 @@ pub enum Stores {
 ///
 /// **Memory.** Every frame is ordinary write-back memory, shareable by all CPUs and by the table
 /// walkers. Whoever maps it a second time (the kernel's direct map, a program's page) does so with
-/// the same attributes, or there is one alias only. [`direct`](Machine::direct) may be called for
+/// the same attributes, or there is one alias only. The machine's table of memory types is filled
+/// as the entry format says, if there are devices. [`direct`](Machine::direct) may be called for
 /// any frame number; the pointer for a frame of the topology stays valid for reads and writes as
 /// long as the machine lives, also when the machine is moved.
 ///
