@@ -91,7 +91,8 @@ fn beside<C: Arch>() {
                     let mut random = Random::new(cpu as u64);
                     for n in 1..=4000_u64 {
                         let at = Va(page_at(random.below(PAGES)).0 + 8 * cpu as u64);
-                        assert_eq!(f.fx.poke(&f.space, at, n), Ok(()));
+                        let stored = f.fx.vm.copy_in(&f.space, at, &n.to_ne_bytes());
+                        assert_eq!(stored, Ok(()));
                     }
                 })
             })
