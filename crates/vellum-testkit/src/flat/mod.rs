@@ -217,7 +217,10 @@ impl<C: Codec> Ram for Flat<C> {
 }
 
 impl<C: Codec> Hooks for Flat<C> {
-    fn shared(&self, _: usize, _: bool) {
+    fn shared(&self, line: usize, write: bool) {
+        if write {
+            note_written(line);
+        }
         jittered();
         step(false);
         shared_word_touched();

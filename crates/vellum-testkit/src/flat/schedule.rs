@@ -2,7 +2,7 @@
 //! of the same one.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use vellum::machine::{CpuId, Scope};
 
@@ -133,6 +133,22 @@ pub fn interleave(acts: Vec<DueAct>, body: impl FnOnce()) -> usize {
     INTERLEAVED.set(acts.into());
     body();
     all - INTERLEAVED.take().len()
+}
+
+thread_local! {
+    /// Lines of 64 bytes that this thread has written, while that is recorded.
+    static WRITTEN: RefCell<Option<BTreeSet<usize>>> = const { RefCell::new(None) };
+}
+
+/// The lines of 64 bytes, of those that several CPUs may write, to which `body` writes.
+pub fn lines_written(body: impl FnOnce()) -> BTreeSet<usize> {
+    WRITTEN.set(Some(BTreeSet::new()));
+    body();
+    WRITTEN.take().unwrap_or_default()
+}
+
+pub(super) fn note_written(address: usize) {
+    WRITTEN.with_borrow_mut(|lines| lines.iter_mut().for_each(|l| _ = l.insert(address / 64)));
 }
 
 pub(super) fn shared_word_touched() {

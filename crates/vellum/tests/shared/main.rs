@@ -4,6 +4,7 @@ mod around;
 mod bytes;
 mod cursor;
 mod device;
+mod lines;
 mod mappings;
 mod oom;
 mod private;
