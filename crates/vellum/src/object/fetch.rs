@@ -66,7 +66,8 @@ impl<M: Machine> ObjectIo<'_, M> {
         want: &AllocRequest,
         token: &mut Token<H>,
     ) -> Result<Fetch, NoMemory> {
-        let pages = self.pages_to_fetch(self.object(object), index);
+        let record = self.object(object);
+        let pages = self.pages_to_fetch(record, index, record.fetched());
         let ask = Ask { first: index, pages, want, waits: true };
         let asked = self.ask_run(object, &ask, token)?;
         match asked.end {
@@ -90,10 +91,8 @@ impl<M: Machine> ObjectIo<'_, M> {
     ) {
         let record = self.object(object);
         // Or somebody else has begun it.
-        if record.is_newest(index) {
-            let (first, _) = record.fetched();
-            let pages = self.pages_to_fetch(record, first);
-            record.set_fetched(first, 0);
+        if let Some(fetched) = record.end_newest(index) {
+            let (first, pages) = (fetched.0, self.pages_to_fetch(record, fetched.0, fetched));
             self.ask_more(object, &Ask { first, pages, want, waits: false }, 0, token);
         }
     }
@@ -192,9 +191,8 @@ impl<M: Machine> ObjectIo<'_, M> {
         Ok(Asked { pfn: pages[0].0, pages: put as u64, end })
     }
 
-    /// How many pages a fetch may have.
-    fn pages_to_fetch(self, record: &ObjectRecord, index: u64) -> u64 {
-        let (next, last) = record.fetched();
+    /// How many pages a fetch may have, after one that ended before `next` and had `last`.
+    fn pages_to_fetch(self, record: &ObjectRecord, index: u64, (next, last): (u64, u64)) -> u64 {
         let most = self.config.file_readahead.clamp(1, MOST_AHEAD);
         let pages = match record.pattern() {
             ReadPattern::Random => 1,

@@ -249,6 +249,18 @@ impl ObjectRecord {
         next.wrapping_sub(last) <= index && index < next
     }
 
+    /// Takes the last fetch from the others, if a page is of it: the caller begins the next one.
+    pub(super) fn end_newest(&self, index: u64) -> Option<(u64, u64)> {
+        let (next, last) = self.fetched();
+        let (old, new) = (next << FETCHED_BITS | last, next << FETCHED_BITS);
+        let taken = self.is_newest(index)
+            && self
+                .fetched
+                .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        taken.then_some((next, last))
+    }
+
     /// How it is read.
     pub(super) fn pattern(&self) -> ReadPattern {
         match self.pattern.load(Ordering::Relaxed) {
