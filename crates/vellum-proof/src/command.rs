@@ -122,6 +122,8 @@ pub enum Operation {
     Poison(PageSpot),
     /// `Vm::forbid_zeros`.
     Forbid,
+    /// `Vm::map_object` of a device, which goes again at once.
+    Device,
     /// `Vm::shrink_zeros`.
     Shrink,
     /// `Vm::map_object`, of what begins there in the n-th object. The object is made if it is not
@@ -263,6 +265,7 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
         }
         Op::Seek => Operation::Seek(object(from), byte(from)),
         // Seals never go away but with their object.
+        Op::MapDevice => Operation::Device,
         Op::Seal if from.once_in(2) => Operation::Discard(object(from)),
         Op::Seal => {
             let seals = Seals { shrink: from.once_in(2), grow: from.once_in(2) };

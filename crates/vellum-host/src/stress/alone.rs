@@ -1,13 +1,14 @@
 //! An object of one thread alone, from first to last: mapped into a space that others work in,
 //! written, read, made shorter and longer, and gone. What it must hold is known exactly. A fork by
-//! another thread may keep its mapping, and so the object, for longer.
+//! another thread may keep its mapping, and so the object, for longer. Or a device, which nobody
+//! accesses: the machine has no memory there.
 
 use vellum::addr::Va;
-use vellum::entry::Codec;
+use vellum::entry::{CacheMode, Codec};
 use vellum::error::{FaultError, ObjectError, SpaceError};
 
-use vellum::space::{Access, Attrs, HugeAdvice, Placement, Rights, Seals, Space};
-use vellum::vm::{Object, ObjectPart, Vm};
+use vellum::space::{Access, Advice, Attrs, HugeAdvice, Page, Placement, Rights, Seals, Space};
+use vellum::vm::{DeviceMemory, Object, ObjectPart, Vm};
 
 use super::ops::Op;
 use crate::machine::Host;
@@ -57,6 +58,9 @@ pub fn play<C: Codec>(
     op: Op,
     access: impl FnMut(Va, Access, u64) -> Result<u64, FaultError>,
 ) -> Result<bool, String> {
+    if op == Op::MapDevice {
+        return play_device(vm, space);
+    }
     let Ok(object) = vm.objects().create(PAGES * PAGE) else { return Ok(false) };
     let attrs = Attrs { thp: Some(HugeAdvice::NoHuge), ..Attrs::anonymous(Rights::READ_WRITE) };
     let part = ObjectPart { object: &object, offset: FROM * PAGE };
@@ -89,6 +93,51 @@ pub fn play<C: Codec>(
         Err(Trouble::NoMemory) => Ok(false),
         Ok(()) if last == Ok(stamp(FROM)) => Ok(true),
         Ok(()) => Err(format!("an object that its mapping keeps gave {last:x?}")),
+    }
+}
+
+/// Makes a device, maps all of it, takes rights and gives them back, and looks what is mapped. Says
+/// whether there was memory for that.
+fn play_device<C: Codec>(vm: &Vm<Host<C, true>>, space: &Space) -> Result<bool, String> {
+    // Part of the mapping is a leaf of 2 MiB.
+    const MEMORY: DeviceMemory = DeviceMemory {
+        address: 1 << 46,
+        bytes: (2 << 20) + 3 * PAGE,
+        cache: CacheMode::Uncached,
+        writable: true,
+    };
+    // SAFETY: nobody accesses it.
+    let Ok(device) = (unsafe { vm.objects().create_device(MEMORY) }) else { return Ok(false) };
+    let (attrs, part) =
+        (Attrs::anonymous(Rights::READ_WRITE), ObjectPart { object: &device, offset: 0 });
+    let mapped = vm.map_object(space, Placement::Anywhere, MEMORY.bytes, attrs, part);
+    let done = mapped.and_then(|at| {
+        let inside = |page: u64, pages: u64| (Va(at.0 + page * PAGE), pages * PAGE);
+        let ((one, bytes), (all, length)) = (inside(5, 2), inside(0, MEMORY.bytes / PAGE));
+        let populate = || vm.advise(space, all, length, Advice::Populate { write: true });
+        let done = populate().and_then(|()| {
+            vm.protect(space, one, bytes, Rights::NONE)?;
+            vm.protect(space, one, bytes, Rights::READ_WRITE)?;
+            populate()
+        });
+        let shows = |page: u64| match vm.query(space, inside(page, 1).0) {
+            Page::Device { pfn, level, cache, flags, .. } => {
+                let within = inside(page, 1).0.page() & ((1 << (level.shift() - 12)) - 1);
+                let there = pfn.0 + within == MEMORY.address / PAGE + page;
+                there && cache == MEMORY.cache && flags.write
+            }
+            _ => false,
+        };
+        let right = done.is_err() || [0, 5, 6, 511, 512, 514].into_iter().all(shows);
+        vm.unmap(space, all, length)?;
+        done.map(|()| right)
+    });
+    vm.objects().discard(device);
+    match done {
+        Ok(true) => Ok(true),
+        Ok(false) => Err("a device is not what is mapped".into()),
+        Err(SpaceError::NoMemory) => Ok(false),
+        Err(error) => Err(format!("mapping a device gave {error:?}")),
     }
 }
 

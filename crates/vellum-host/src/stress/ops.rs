@@ -87,6 +87,8 @@ pub enum Op {
     Seek,
     /// Forbid that an object becomes shorter, or longer.
     Seal,
+    /// Map a device.
+    MapDevice,
 }
 
 /// Every operation and its weight.
@@ -130,6 +132,7 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Harvest, 4),
     (Op::Seek, 10),
     (Op::Seal, 2),
+    (Op::MapDevice, 8),
 ];
 
 const fn total() -> u32 {

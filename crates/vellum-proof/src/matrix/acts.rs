@@ -100,6 +100,8 @@ pub enum Action {
     MapObject(PageRange, usize, bool),
     /// `Vm::map_private` likewise.
     MapPrivate(PageRange, usize, bool),
+    /// `Vm::map_object` of the device likewise.
+    MapDevice(PageRange, usize, bool),
     /// `Objects::read` of a word of a page.
     ReadObject(usize, usize),
     /// `Objects::write` of one.
@@ -349,6 +351,10 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Seal => vec![
             Line::new("seal", &[Seal, ReadObject(2, 0)]),
             Line::new("seal-cut", &[Seal, Resize(0), Load(Page, 0)]),
+        ],
+        Op::MapDevice => vec![
+            Line::new("map-device", &[MapDevice(PageRange::Hole, 0, false), Store(HOLE, 0)]),
+            Line::new("replace-device", &[MapDevice(PageRange::Page, 1, true), Load(Page, 1)]),
         ],
     }
 }

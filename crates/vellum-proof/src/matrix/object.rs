@@ -34,8 +34,6 @@ pub struct ObjectModel {
     pub written: [bool; OBJECT_PAGES],
     /// Whether it is.
     pub is_logged: bool,
-    /// Whether it is a device, which only programs reach.
-    pub is_device: bool,
     /// Its pages.
     pub pages: [ObjectPage; OBJECT_PAGES],
 }
@@ -44,14 +42,7 @@ impl Default for ObjectModel {
     fn default() -> Self {
         let pages = [ObjectPage::There([0; WORDS]); OBJECT_PAGES];
         let written = [false; OBJECT_PAGES];
-        ObjectModel {
-            bytes: OBJECT_BYTES,
-            is_sealed: false,
-            written,
-            is_logged: false,
-            is_device: false,
-            pages,
-        }
+        ObjectModel { bytes: OBJECT_BYTES, is_sealed: false, written, is_logged: false, pages }
     }
 }
 
@@ -110,17 +101,6 @@ impl ObjectModel {
         outcome: Outcome,
     ) -> Option<Vec<Effect>> {
         let beyond = Outcome::Refused(Refusal::Beyond);
-        let is_of_pages = matches!(
-            act,
-            Action::ReadObject(..)
-                | Action::WriteObject(..)
-                | Action::Resize(_)
-                | Action::Punch(_)
-                | Action::Grab(..)
-        );
-        if self.is_device && is_of_pages {
-            return (outcome == Outcome::Refused(Refusal::Device)).then(Vec::new);
-        }
         match act {
             Action::Grab(page, word) => {
                 let done = match &mut self.pages[page] {

@@ -94,6 +94,8 @@ pub struct Cell {
     pub(super) object: Option<usize>,
     /// The page of the object that it shows until it is written.
     view: Option<usize>,
+    /// The page of the device that it is, which has its words.
+    device: Option<usize>,
     /// Its words, if it is private.
     pub words: [u32; WORDS],
 }
@@ -102,23 +104,30 @@ impl Cell {
     /// Zeros.
     pub fn zero(rights: Rights) -> Cell {
         let (read, write, exec) = (!rights.is_none(), rights.write, rights.exec);
-        Cell { read, write, exec, object: None, view: None, words: [0; WORDS] }
+        Cell { read, write, exec, object: None, view: None, device: None, words: [0; WORDS] }
     }
     /// A page of the object, of which who writes may get a copy.
     pub fn of_object(rights: Rights, page: usize, private: bool) -> Cell {
         let view = private.then_some(page);
         Cell { object: Some(page), view, ..Cell::zero(rights) }
     }
+    /// A page of the device.
+    pub fn of_device(rights: Rights, page: usize) -> Cell {
+        Cell { device: Some(page), ..Cell::zero(rights) }
+    }
     /// What a word of it is.
-    pub fn load(&self, word: usize, object: &ObjectModel) -> u32 {
-        self.object.map_or(self.words, |page| object.words(page))[word]
+    pub fn load(&self, word: usize, model: &Model) -> u32 {
+        let device = self.device.map(|page| model.device[page]);
+        let object = || self.object.map(|page| model.object.words(page));
+        device.or_else(object).unwrap_or(self.words)[word]
     }
     /// Writes one.
-    pub fn store(&mut self, word: usize, value: u32, object: &mut ObjectModel) {
-        *self = self.copied(object);
-        match self.object {
-            Some(page) => object.set(page, word, value),
-            None => self.words[word] = value,
+    pub fn store(&mut self, word: usize, value: u32, model: &mut Model) {
+        *self = self.copied(&model.object);
+        match (self.device, self.object) {
+            (Some(page), _) => model.device[page][word] = value,
+            (_, Some(page)) => model.object.set(page, word, value),
+            _ => self.words[word] = value,
         }
     }
     /// A view of a page that is there becomes a copy; anything else stays.
@@ -136,8 +145,8 @@ impl Cell {
     }
     /// The same words with other rights.
     pub fn with(self, rights: Rights) -> Cell {
-        let Cell { words, object, view, .. } = self;
-        Cell { words, object, view, ..Cell::zero(rights) }
+        let Cell { words, object, view, device, .. } = self;
+        Cell { words, object, view, device, ..Cell::zero(rights) }
     }
 }
 
@@ -150,6 +159,8 @@ pub struct Model {
     pub sides: [Option<Pages>; SIDES],
     /// The object.
     pub object: ObjectModel,
+    /// The words of the device's pages.
+    pub device: [[u32; WORDS]; OBJECT_PAGES],
 }
 
 /// The cell of an access, or why it has none.
@@ -393,16 +404,20 @@ impl Spec<'_> {
         if act.wants_object() && !matches!(act, Action::MapObject(..) | Action::MapPrivate(..)) {
             return model.object.step(act, value, outcome);
         }
-        let object = &mut model.object;
+        let (object, device) = (&mut model.object, &mut model.device);
         let pages = model.sides[side].as_mut()?;
         let at = |place| self.places.extent(place);
         let none = Some(Vec::new());
-        if object.is_device && self.meets_device(pages, act) {
-            return (outcome == Outcome::Refused(Refusal::Device)).then(Vec::new);
-        }
+        // The library touches no byte of a device.
+        let kernel = matches!(act, Action::CopyIn(..) | Action::CopyOut(..) | Action::Force(..));
+        let refused = Outcome::Refused(Refusal::Device);
         match act {
             Action::Load(place, word) | Action::CopyOut(place, word) => {
                 let found = look(pages, at(place), |cell| cell.read);
+                if let Ok(Cell { device: Some(page), .. }) = found {
+                    let seen = Outcome::Value(device[page][word]);
+                    return (outcome == if kernel { refused } else { seen }).then(Vec::new);
+                }
                 if let Ok(Cell { object: Some(page), .. }) = found {
                     return object.access(page, outcome, |words| Outcome::Value(words[word]));
                 }
@@ -425,10 +440,17 @@ impl Spec<'_> {
                 // What is written to an object others see.
                 let forced = matches!(act, Action::Force(..));
                 let allows = |cell: &Cell| {
-                    let shared = cell.object.is_some() && cell.view.is_none();
+                    let shared = cell.object.or(cell.device).is_some() && cell.view.is_none();
                     if forced && !shared { cell.read } else { cell.write }
                 };
                 let found = look(pages, at(place), allows);
+                if let Ok(Cell { device: Some(page), .. }) = found {
+                    if kernel {
+                        return (outcome == refused).then(Vec::new);
+                    }
+                    device[page][word] = value;
+                    return is(Ok(()), outcome);
+                }
                 // A view is copied before, or refused.
                 let found = match outcome {
                     Outcome::Done => found.map(|cell| cell.copied(object)),
@@ -475,15 +497,11 @@ impl Spec<'_> {
             Action::Shrink | Action::Take(_) | Action::Drain => none,
             Action::Activate | Action::Idle | Action::Yield => none,
             Action::Anywhere | Action::Forbid => is(Ok(()), outcome),
-            Action::Poison(place) if object.is_device => {
-                // It says so where the page was touched.
-                let is_device = pages[at(place)].is_some_and(|cell| cell.object.is_some());
-                let unmapped = outcome == Outcome::Refused(Refusal::Unmapped);
-                let refused = is_device && outcome == Outcome::Refused(Refusal::Device);
-                (unmapped || refused || !is_device && pages[at(place)].is_some()).then(Vec::new)
-            }
             Action::Poison(place) => {
-                let there = pages[at(place)].is_some();
+                let there = pages[at(place)].is_some_and(|cell| match outcome {
+                    Outcome::Refused(Refusal::Device) => cell.device.is_some(),
+                    _ => cell.device.is_none(),
+                });
                 if there || outcome == Outcome::Refused(Refusal::Unmapped) { none } else { None }
             }
             Action::Exit => {
@@ -495,21 +513,8 @@ impl Spec<'_> {
                 model.sides[2 + cpu] = Some(copy);
                 is(Ok(()), outcome)
             }
-            _ => self.verb(pages, object.is_device, act, outcome),
+            _ => self.verb(pages, act, outcome),
         }
-    }
-
-    /// Whether a call meets a device that refuses it, where it has the rights that it wants.
-    fn meets_device(&self, pages: &Pages, act: Action) -> bool {
-        let (place, wants) = match act {
-            Action::CopyOut(place, _) => (place, Rights::READ),
-            Action::CopyIn(place, _) | Action::Force(place, _) => (place, Rights::READ_WRITE),
-            Action::MapPrivate(..) => return true,
-            _ => return false,
-        };
-        let cell = pages[self.places.extent(place)];
-        let has = |cell: Cell| cell.read && (cell.write || !wants.write);
-        cell.is_some_and(|cell| cell.object.is_some() && has(cell))
     }
 
     pub(super) fn within(&self, span: super::acts::PageRange) -> impl Iterator<Item = usize> + '_ {
@@ -517,21 +522,16 @@ impl Spec<'_> {
     }
 
     /// The verbs that change what is mapped in a range.
-    fn verb(
-        &self,
-        pages: &Pages,
-        is_device: bool,
-        act: Action,
-        outcome: Outcome,
-    ) -> Option<Vec<Effect>> {
+    fn verb(&self, pages: &Pages, act: Action, outcome: Outcome) -> Option<Vec<Effect>> {
         let mapped = |span| self.within(span).all(|n| pages[n].is_some());
         let hole = |span| self.within(span).all(|n| pages[n].is_none());
-        let is_objects = |cell: Cell| cell.object.is_some();
+        let is_device = |n: usize| pages[n].is_some_and(|cell| cell.device.is_some());
         let refused = |why| if outcome == Outcome::Refused(why) { Some(Vec::new()) } else { None };
         let effects: Vec<Effect> = match act {
             Action::Map(span, _)
             | Action::MapObject(span, _, false)
             | Action::MapPrivate(span, _, false)
+            | Action::MapDevice(span, _, false)
                 if !hole(span) =>
             {
                 return refused(Refusal::Occupied);
@@ -539,6 +539,10 @@ impl Spec<'_> {
             Action::MapObject(span, first, _) | Action::MapPrivate(span, first, _) => {
                 let private = matches!(act, Action::MapPrivate(..));
                 let cell = |page| Some(Cell::of_object(Rights::READ_WRITE, page, private));
+                self.within(span).zip(first..).map(|(n, page)| Effect::Put(n, cell(page))).collect()
+            }
+            Action::MapDevice(span, first, _) => {
+                let cell = |page| Some(Cell::of_device(Rights::READ_WRITE, page));
                 self.within(span).zip(first..).map(|(n, page)| Effect::Put(n, cell(page))).collect()
             }
             Action::Map(span, rights) | Action::Replace(span, rights) => {
@@ -554,7 +558,7 @@ impl Spec<'_> {
                 return refused(Refusal::Unmapped);
             }
             Action::Protect(span, Rights { exec: true, .. })
-                if is_device && self.within(span).any(|n| pages[n].is_some_and(is_objects)) =>
+                if self.within(span).any(is_device) =>
             {
                 return refused(Refusal::Rights);
             }
@@ -598,6 +602,7 @@ fn changes_mappings(act: Action) -> bool {
         Map(..)
             | MapObject(..)
             | MapPrivate(..)
+            | MapDevice(..)
             | Replace(..)
             | Unmap(_)
             | Protect(..)

@@ -45,7 +45,7 @@ pub struct StartState {
     pub frames_left: Option<u8>,
     /// The pages are those of an object.
     pub object: bool,
-    /// The object is a device.
+    /// The pages are those of the device.
     pub device: bool,
     /// Who writes them gets copies.
     pub private: bool,
@@ -123,7 +123,7 @@ const fn object(name: &'static str, kind: PageState, frames_left: Option<u8>) ->
 }
 
 const fn device(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
-    StartState { device: true, ..object(name, kind, frames_left) }
+    StartState { device: true, frames_left, ..state(name, kind, false, ZeroHuge::Off) }
 }
 
 const fn view(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {

@@ -177,6 +177,7 @@ impl<'v, C: Codec> Play<'v, C> {
             Operation::Take(order) => self.take(order),
             Operation::Give(which) => self.give(which as usize),
             Operation::Poison(spot) => self.poison(n, spot),
+            Operation::Device => self.device(n),
             Operation::Forbid => self.vm.forbid_zeros(&self.sides[n].space),
             Operation::Shrink => {
                 self.vm.shrink_zeros();

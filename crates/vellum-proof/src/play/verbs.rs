@@ -3,14 +3,16 @@
 use std::ops::Range;
 
 use vellum::addr::{Order, PAGE_SIZE, Va};
-use vellum::entry::Codec;
+use vellum::entry::{CacheMode, Codec};
 use vellum::error::{FaultError, SpaceError};
-use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights};
+use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights};
+use vellum::vm::{DeviceMemory, ObjectPart};
 
 use super::objects::Part;
 use super::{Play, Skewed, is_range};
 use crate::command::{MapTarget, Stretch};
 use crate::model::Cell;
+use crate::small::{DEVICE, DEVICE_FRAMES};
 
 /// Mappings of the library's own placing that a space has at most.
 const STRAYS: usize = 6;
@@ -279,6 +281,40 @@ impl<C: Codec> Play<'_, C> {
                 if placement == Placement::Anywhere && new.start != old.start {
                     self.sides[n].strays.push((new.start, new_pages));
                 }
+            }
+        }
+    }
+
+    /// A device is mapped, all of it, and is what programs see until it goes.
+    pub(super) fn device(&mut self, n: usize) {
+        let bytes = DEVICE_FRAMES as u64 * PAGE_SIZE as u64;
+        let (address, cache) = (DEVICE.addr(), CacheMode::WriteCombining);
+        let memory = DeviceMemory { address, bytes, cache, writable: true };
+        // SAFETY: only programs of this machine access it.
+        let Ok(device) = (unsafe { self.vm.objects().create_device(memory) }) else {
+            return self.no_memory();
+        };
+        let (vm, space) = (self.vm, &self.sides[n].space);
+        let part = ObjectPart { object: &device, offset: 0 };
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let mapped = vm.map_object(space, Placement::Anywhere, bytes, attrs, part);
+        let done = mapped.and_then(|at| {
+            let there = vm.advise(space, at, bytes, Advice::Populate { write: true });
+            for page in 0..if there.is_ok() { DEVICE_FRAMES as u64 } else { 0 } {
+                let seen = vm.query(space, Va(at.0 + page * PAGE_SIZE as u64));
+                let is_page = |pfn, mode| pfn == DEVICE.add(page) && mode == cache;
+                let right = matches!(seen, Page::Device { pfn, cache, .. } if is_page(pfn, cache));
+                assert!(right, "page {page} of a device is {seen:?}");
+            }
+            vm.unmap(space, at, bytes)?;
+            there
+        });
+        vm.objects().discard(device);
+        match done {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error, SpaceError::NoMemory, "mapping a device");
+                self.no_memory();
             }
         }
     }

@@ -37,7 +37,7 @@ pub const BYTES: usize = 4 * SAMPLES.len();
 /// The first frame of a device's memory: no node of the machine has it, and only programs reach it.
 pub const DEVICE: Pfn = Pfn(1 << 20);
 /// Frames of it.
-const DEVICE_FRAMES: usize = 8;
+pub const DEVICE_FRAMES: usize = 8;
 /// What a page holds.
 pub type Contents = [u8; BYTES];
 /// What freed memory holds: as a table entry, one that names a frame no machine here has.

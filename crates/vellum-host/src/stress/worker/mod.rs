@@ -179,7 +179,8 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Grab
             | Op::Harvest
             | Op::Seek
-            | Op::Seal => {
+            | Op::Seal
+            | Op::MapDevice => {
                 w.play_alone(on, op);
             }
             _ => {}

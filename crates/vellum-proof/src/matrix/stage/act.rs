@@ -48,7 +48,6 @@ impl<C: Codec> Stage<C> {
                 match done {
                     Ok(()) => Outcome::Done,
                     Err(ObjectError::Sealed) => Outcome::Refused(Refusal::Sealed),
-                    Err(ObjectError::Device) => Outcome::Refused(Refusal::Device),
                     Err(error) => panic!("a size that may be gave {error:?}"),
                 }
             }
@@ -204,6 +203,11 @@ impl<C: Codec> Stage<C> {
                 let done = self.map_object(&self.side(side), at, bytes, (first, private));
                 of_space(done.map(drop))
             }
+            Action::MapDevice(span, first, replaces) => {
+                let (start, bytes) = self.places.span(span);
+                let at = if replaces { Placement::Replace(start) } else { Placement::At(start) };
+                of_space(self.map_device(&self.side(side), at, bytes, first).map(drop))
+            }
             Action::ReadObject(..) | Action::WriteObject(..) => self.act_on_object(act, value),
             Action::Resize(_) | Action::Punch(_) => self.act_on_object(act, value),
             Action::Sync | Action::Evict | Action::Harvest => self.act_on_object(act, value),
@@ -308,7 +312,6 @@ fn of_object(error: ObjectError) -> Refusal {
         ObjectError::NoMemory => Refusal::NoMemory,
         ObjectError::Beyond => Refusal::Beyond,
         ObjectError::Io => Refusal::Io,
-        ObjectError::Device => Refusal::Device,
         _ => Refusal::Other,
     }
 }
@@ -325,7 +328,6 @@ fn refused(error: SpaceError) -> Outcome {
         SpaceError::Occupied => Refusal::Occupied,
         SpaceError::Beyond => Refusal::Beyond,
         SpaceError::Io => Refusal::Io,
-        SpaceError::Device => Refusal::Device,
         _ => Refusal::Other,
     })
 }

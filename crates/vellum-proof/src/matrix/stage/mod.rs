@@ -65,6 +65,7 @@ pub struct Stage<C: Codec> {
     start: Model,
     sides: [RefCell<Option<Space>>; SIDES],
     object: RefCell<Option<Object>>,
+    device: RefCell<Option<Object>>,
     held: RefCell<Vec<(Pfn, Order)>>,
     events: RefCell<Vec<Event>>,
     failures: RefCell<Vec<Failure>>,
@@ -130,6 +131,7 @@ impl<C: Codec> Stage<C> {
             start: Model::default(),
             sides: Default::default(),
             object: RefCell::default(),
+            device: RefCell::default(),
             held: RefCell::default(),
             events: RefCell::default(),
             failures: RefCell::default(),
@@ -158,21 +160,20 @@ impl<C: Codec> Stage<C> {
     fn build(&mut self) {
         self.enter(0);
         let space = self.vm.create().expect("memory");
+        let device = DeviceMemory {
+            address: DEVICE.addr(),
+            bytes: OBJECT_BYTES,
+            cache: CacheMode::Uncached,
+            writable: true,
+        };
+        // SAFETY: only programs of this machine access it.
+        let device = unsafe { self.vm.objects().create_device(device) };
+        self.device.replace(Some(device.expect("memory")));
         if self.state.object {
             let objects = self.vm.objects();
-            let device = DeviceMemory {
-                address: DEVICE.addr(),
-                bytes: OBJECT_BYTES,
-                cache: CacheMode::Uncached,
-                writable: true,
-            };
-            self.start.object.is_device = self.state.device;
-            let StartState { paged, logged, device: is_device, .. } = self.state;
-            let object = match (paged, logged, is_device) {
-                // SAFETY: only programs of this machine access it.
-                (.., true) => unsafe { objects.create_device(device) },
-                (true, ..) => objects.create_paged(OBJECT_BYTES, PAGER),
-                (_, true, _) => objects.create_logged(OBJECT_BYTES),
+            let object = match (self.state.paged, self.state.logged) {
+                (true, _) => objects.create_paged(OBJECT_BYTES, PAGER),
+                (_, true) => objects.create_logged(OBJECT_BYTES),
                 _ => objects.create(OBJECT_BYTES),
             };
             let object = object.expect("memory");
@@ -194,6 +195,14 @@ impl<C: Codec> Stage<C> {
         for (range, rights) in self.places.mapped(self.state.island) {
             let (at, attrs) = (Placement::Replace(range.start()), Attrs::anonymous(rights));
             let extents = self.places.within((range.start(), range.bytes()));
+            if self.state.device {
+                let first = pages.iter().flatten().count();
+                self.map_device(&space, at, range.bytes(), first).expect("a hole");
+                for (extent, page) in extents.zip(first..) {
+                    pages[extent] = Some(Page::of_device(rights, page));
+                }
+                continue;
+            }
             if self.state.object {
                 let first = pages.iter().flatten().count();
                 let private = self.state.private;
@@ -225,10 +234,10 @@ impl<C: Codec> Stage<C> {
                 };
                 let wanted = match act {
                     Action::Store(..) => {
-                        page.store(word, word_of(extent, word), &mut self.start.object);
+                        page.store(word, word_of(extent, word), &mut self.start);
                         Outcome::Done
                     }
-                    _ => Outcome::Value(page.load(word, &self.start.object)),
+                    _ => Outcome::Value(page.load(word, &self.start)),
                 };
                 assert_eq!(
                     self.access(0, act, word_of(extent, word)),
@@ -280,6 +289,20 @@ impl<C: Codec> Stage<C> {
             true => self.vm.map_private(space, at, bytes, attrs, part),
             false => self.vm.map_object(space, at, bytes, attrs, part),
         }
+    }
+
+    /// Maps the device from a page of it on.
+    fn map_device(
+        &self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        first: usize,
+    ) -> Result<Va, SpaceError> {
+        let device = self.device.borrow();
+        let object = device.as_ref().expect("the device");
+        let part = ObjectPart { object, offset: first as u64 * 4096 };
+        self.vm.map_object(space, at, bytes, Attrs::anonymous(Rights::READ_WRITE), part)
     }
 
     /// Takes all memory but that many single frames.
@@ -393,7 +416,8 @@ impl<C: Codec> World for Stage<C> {
             self.vm.deactivate();
         }
         spaces.into_iter().for_each(|space| self.vm.exit(space));
-        self.object.take().into_iter().for_each(|object| self.vm.objects().discard(object));
+        let objects = [self.object.take(), self.device.take()].into_iter().flatten();
+        objects.for_each(|object| self.vm.objects().discard(object));
         // SAFETY: as above.
         let audit =
             unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));

@@ -100,7 +100,8 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Grab
             | Op::Harvest
             | Op::Seek
-            | Op::Seal => {
+            | Op::Seal
+            | Op::MapDevice => {
                 self.play_alone(op);
             }
             Op::Shrink => {
