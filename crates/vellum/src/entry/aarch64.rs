@@ -84,15 +84,13 @@ const fn cache_bits(cache: CacheMode) -> u64 {
     }
 }
 
-/// A leaf of a device.
-fn device(raw: u64, pfn: Pfn, flags: Flags) -> Entry {
-    let cache = match (raw & ATTRIBUTES) >> 2 {
+const fn cache_of(raw: u64) -> CacheMode {
+    match (raw & ATTRIBUTES) >> 2 {
         0 => CacheMode::WriteBack,
         1 => CacheMode::WriteThrough,
         2 => CacheMode::WriteCombining,
         _ => CacheMode::Uncached,
-    };
-    Entry::Device(pfn, flags, cache)
+    }
 }
 
 impl Codec for Aarch64 {
@@ -141,7 +139,7 @@ impl Codec for Aarch64 {
             return match raw & (OBJECT | DEVICE) {
                 0 => Entry::Leaf(pfn, flags),
                 OBJECT => Entry::Shared(pfn, flags),
-                _ => device(raw, pfn, flags),
+                _ => Entry::Device(pfn, flags, cache_of(raw)),
             };
         }
         match raw & KIND {

@@ -5,10 +5,11 @@
 //! leaves), 11 memory of a device (ours, in leaves), 12..=51 frame address, 63 no-execute. Tables
 //! give every right; leaves decide.
 //!
-//! Leaves of devices choose an entry of the page attribute table by bits 3, 4 and PAT (7, or 12 in
-//! a large leaf); all others choose entry 0. Expected in `IA32_PAT`: 0 write-back, 1 write-through,
-//! 3 uncached, as a processor starts with, and 7 write-combining, which at first is uncached: so
-//! who does not program it loses speed and nothing else. `0x0107_0406_0007_0406` is such a value.
+//! Leaves of devices choose an entry of the page attribute table by bits 3 and 4; all others choose
+//! entry 0, and PAT (bit 7, or 12 in a large leaf) is kept 0. Expected in `IA32_PAT`: 0 write-back,
+//! 1 write-through, 3 uncached, as a processor starts with, and 2 write-combining, which at first
+//! is uncached: so who does not program it loses speed and nothing else. `0x0007_0406_0001_0406`
+//! is such a value.
 //!
 //! Absent entries: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Frame payloads are
 //! kept with their address bits *inverted*: the processor may speculate past the present bit
@@ -67,31 +68,22 @@ fn leaf(p: Pfn, f: Flags, level: Level) -> u64 {
         | p.addr()
 }
 
-/// The bit of a leaf that chooses the upper half of the page attribute table.
-#[inline]
-const fn upper_half(level: Level) -> u64 {
-    if level.0 > 1 { 1 << 12 } else { 1 << 7 }
-}
-
-const fn cache_bits(cache: CacheMode, level: Level) -> u64 {
+const fn cache_bits(cache: CacheMode) -> u64 {
     match cache {
         CacheMode::WriteBack => 0,
         CacheMode::WriteThrough => WRITE_THROUGH,
+        CacheMode::WriteCombining => CACHE_OFF,
         CacheMode::Uncached => CACHE_OFF | WRITE_THROUGH,
-        CacheMode::WriteCombining => upper_half(level) | CACHE_OFF | WRITE_THROUGH,
     }
 }
 
-/// A leaf of a device.
-fn device(raw: u64, flags: Flags, level: Level) -> Entry {
-    let cache = match (raw & upper_half(level), raw & (CACHE_OFF | WRITE_THROUGH)) {
-        (_, 0) => CacheMode::WriteBack,
-        (_, WRITE_THROUGH) => CacheMode::WriteThrough,
-        (0, _) => CacheMode::Uncached,
-        _ => CacheMode::WriteCombining,
-    };
-    let frame = if level > Level::ONE { raw & ADDR & !upper_half(level) } else { raw & ADDR };
-    Entry::Device(Pfn(frame >> 12), flags, cache)
+const fn cache_of(raw: u64) -> CacheMode {
+    match raw & (CACHE_OFF | WRITE_THROUGH) {
+        0 => CacheMode::WriteBack,
+        WRITE_THROUGH => CacheMode::WriteThrough,
+        CACHE_OFF => CacheMode::WriteCombining,
+        _ => CacheMode::Uncached,
+    }
 }
 
 impl Codec for X86_64 {
@@ -107,7 +99,7 @@ impl Codec for X86_64 {
             Entry::ZeroTable(p) => PRESENT | USER | ACCESSED | ZEROS | NO_EXEC | p.addr(),
             Entry::Leaf(p, f) => leaf(p, f, level),
             Entry::Shared(p, f) => leaf(p, f, level) | OBJECT,
-            Entry::Device(p, f, cache) => leaf(p, f, level) | DEVICE | cache_bits(cache, level),
+            Entry::Device(p, f, cache) => leaf(p, f, level) | DEVICE | cache_bits(cache),
             Entry::Inaccessible(p) => INACCESSIBLE | inverted(p),
             Entry::Busy(Busy::Page(p)) => PAGE | inverted(p),
             Entry::Busy(Busy::Shared(p)) => SHARED | inverted(p),
@@ -139,7 +131,7 @@ impl Codec for X86_64 {
             return match raw & (OBJECT | DEVICE) {
                 0 => Entry::Leaf(pfn, flags),
                 OBJECT => Entry::Shared(pfn, flags),
-                _ => device(raw, flags, level),
+                _ => Entry::Device(pfn, flags, cache_of(raw)),
             };
         }
         let pfn = Pfn((!raw & ADDR) >> 12);

@@ -11,11 +11,10 @@ use crate::machine::{Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
-use crate::pagetable::transit::{Settled, Transit, frame_of};
+use crate::pagetable::transit::{Settled, frame_of};
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
-use crate::sync::Token;
 use crate::tlb::Receipt;
 
 impl<M: Machine> PageTables<M> {
@@ -110,18 +109,13 @@ pub(super) fn split_device<M: Machine>(
     va: Va,
     frame: Pfn,
 ) -> bool {
-    let Place { node, level, slot, raw } = at;
-    let Entry::Device(pfn, flags, cache) = M::Codec::decode(raw, level) else { return false };
+    let Place { node, level, slot, .. } = at;
     let below = level.child();
     let reserved = M::Codec::encode(Entry::Reserved, below);
     let child = tables.init_node(frame, below, Some((node.pfn, slot)), reserved);
-    let transit = {
-        let mut top = Token::top();
-        let _guard = node.lock(&tables.machine, &mut top);
-        let busy = M::Codec::encode(Entry::Busy(Busy::ExchangeNothing), level);
-        tables.replace_entry(node.pfn, slot, raw, busy).map(|()| Transit::begin(at))
-    };
-    let Ok(transit) = transit else {
+    let busy = M::Codec::encode(Entry::Busy(Busy::ExchangeNothing), level);
+    let made = tables.make_busy(at, || true, |_| busy);
+    let Some((Entry::Device(pfn, flags, cache), transit)) = made else {
         tables.count(Counter::TablePages, -1);
         return false;
     };

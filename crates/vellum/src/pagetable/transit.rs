@@ -20,11 +20,15 @@ use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::sync::Token;
 
-/// The frame an entry keeps mapped, if it does.
+/// The frame an entry keeps mapped, if it does. A device's memory counts as such, though no record
+/// says so.
 #[inline]
 pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
     match entry {
-        Entry::Leaf(pfn, _) | Entry::Shared(pfn, _) | Entry::Inaccessible(pfn) => Some(pfn),
+        Entry::Leaf(pfn, _)
+        | Entry::Shared(pfn, _)
+        | Entry::Device(pfn, ..)
+        | Entry::Inaccessible(pfn) => Some(pfn),
         _ => None,
     }
 }

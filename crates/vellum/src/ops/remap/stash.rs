@@ -194,7 +194,7 @@ impl<M: Machine> Stash<'_, M> {
         let reserved = M::Codec::encode(Entry::Busy(Busy::Nothing), below);
         let child = self.init_node(frame, below, Some((node.pfn, slot)), reserved);
         let page = crate::pagetable::transit::frame_of(entry)
-            .filter(|&pfn| !self.is_zero_leaf(pfn, level));
+            .filter(|&pfn| !matches!(entry, Entry::Device(..)) && !self.is_zero_leaf(pfn, level));
         if let (Some(pfn), Some(order)) = (page, level.leaf_order()) {
             self.split_block(pfn, order);
             self.count_pages(order, -1);
