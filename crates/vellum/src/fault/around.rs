@@ -2,9 +2,9 @@
 //!
 //! Most programs read a file's neighbouring pages next. Those of the aligned block around the fault
 //! that are present and wait for nobody are looked up in the same epoch, one after the other in the
-//! same node of the trie, and stored under the one lock of the table. Nothing is read from a pager,
-//! and no page is made. A page that is mapped so is not marked as accessed where hardware sets the
-//! mark itself.
+//! same node of the trie, and each is stored at once: the lock of the table is held over all of
+//! them. Nothing is read from a pager, and no page is made. A page that is mapped so is not marked
+//! as accessed where hardware sets the mark itself.
 
 use crate::addr::{Level, Pfn};
 use crate::config::MOST_AROUND;
@@ -12,19 +12,24 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::fault::object::entry_flags;
 use crate::fault::{Faults, Seen, Step};
-use crate::frame::SlabRef;
+use crate::frame::{Record, SlabRef};
 use crate::machine::{Act, Machine, Work};
-use crate::object::FindPage;
+use crate::object::{FindPage, ObjectRecord, PageMark, Run, TriePlace};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 
-/// Pages of a block, at most: one KiB of the stack.
-const MOST: usize = 1 << MOST_AROUND.get();
+/// The page of the fault, inside the epoch in which it was found.
+pub(crate) struct FoundPage<'e> {
+    pub pfn: Pfn,
+    pub flags: Flags,
+    pub place: TriePlace<'e>,
+}
 
 /// What was mapped.
+#[derive(Default)]
 struct Mapped {
     /// Entries, with the fault's.
     entries: u64,
@@ -36,72 +41,127 @@ pub(crate) struct Around<'v, M: Machine>(pub &'v Faults<M>);
 
 over!(Around, Faults);
 
-impl<M: Machine> Around<'_, M> {
+impl<'v, M: Machine> Around<'v, M> {
     /// Maps a present page of an object, and those around it. A read of a program, on a base page
-    /// that is reserved; the page was found inside this epoch. Without a page: it is mapped
-    /// already.
+    /// that is reserved. Without a page: it is mapped already.
     #[inline(never)]
     pub fn map(
         self,
         seen: &Seen<'_>,
         (object, index): (SlabRef, u64),
-        page: Option<(Pfn, Flags)>,
-        epoch: &EpochGuard<'_, M>,
+        page: Option<FoundPage<'v>>,
+        epoch: &'v EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let (spot, record) = (&seen.spot, self.object(object));
+        let (spot, record) = (&seen.spot, self.0.object(object));
         let block = self.config.file_around.min(MOST_AROUND).frames();
         let before = (spot.slot as u64 & (block - 1)).min(index);
-        let (first, slot) = (index - before, spot.slot - before as usize);
         // Up to the block's end, and the object's.
         let after = block - (spot.slot as u64 & (block - 1));
-        let pages = before + after.min(record.pages().saturating_sub(index)).max(1);
-        let mut found = [None; MOST];
-        let found = &mut found[..pages as usize];
-        FindPage(self.0).find_each(record, first, found, epoch);
-        found[before as usize] = None;
+        let after = after.min(record.pages().saturating_sub(index)).max(1);
+        let near = page.as_ref().map_or(TriePlace::START, |page| page.place);
 
         let mut top = Token::top();
         let _guard = spot.node.lock_inside(epoch, &mut top);
         if !self.still(seen) {
             return Ok(Step::Again);
         }
-        let mut mapped = Mapped { entries: 0, pages: 0 };
-        if let Some((pfn, flags)) = page {
+        let mut mapped = Mapped::default();
+        if let Some(FoundPage { pfn, flags, .. }) = page {
             self.add_shared_mapping(pfn)?;
-            self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Shared(pfn, flags));
+            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Shared(pfn, flags));
             mapped.entries = 1;
         }
         // What decides about the others was seen before the lock, and may have been edited since.
         if seen.space.is_unedited(seen.edits) {
-            let accessed = !self.rules.hardware_ad;
-            let flags = |dirty| Flags { accessed, ..entry_flags(seen, Access::Read, dirty) };
-            let flags = [flags(false), flags(true)];
-            let entries = found.iter().enumerate();
-            for (n, entry) in entries.filter_map(|(n, entry)| Some((n, (*entry)?))) {
-                if self.may_map(seen, slot + n)
-                    && let Some(dirty) =
-                        FindPage(self.0).usable(record, (first + n as u64, entry), epoch)
-                    && let Ok(is_first) = ObjectFrame(self.0).add_mapping(entry.pfn())
-                {
-                    let entry = Entry::Shared(entry.pfn(), flags[usize::from(dirty)]);
-                    self.write_entry(spot.node.pfn, slot + n, Level::ONE, entry);
-                    mapped.entries += 1;
-                    mapped.pages += i64::from(is_first);
-                }
+            let (mut next, end) = (index - before, index + after);
+            while next < end {
+                let run = FindPage(self.0).run_at(record, (next, near), epoch);
+                let part = Part { object: record, run: &run, first: next, index, end };
+                let Mapped { entries, pages } = self.map_part(seen, &part, epoch);
+                mapped.entries += entries;
+                mapped.pages += pages;
+                next += run.len() as u64;
             }
         }
         spot.node.add_resident(mapped.entries);
         self.count_here(Counter::Mapped, mapped.pages);
-        self.machine.work(Work::Scan, pages);
+        self.machine.work(Work::Scan, before + after);
+        self.machine.work(Work::Entry, mapped.entries);
         Ok(Step::Done(Fault::Object))
     }
 
-    /// Whether a slot beside the fault's is reserved, by the same region. Under the node's lock.
-    #[inline]
-    fn may_map(self, seen: &Seen<'_>, slot: usize) -> bool {
-        let (spot, m) = (&seen.spot, &self.machine);
+    /// Maps what is there of a part of the block. Under the node's lock. The fault's own entry is
+    /// reserved no more. A function of its own, so that its loop has the registers.
+    #[inline(never)]
+    fn map_part(self, seen: &Seen<'_>, part: &Part<'_>, epoch: &EpochGuard<'_, M>) -> Mapped {
+        let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
+        let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
         // A table that lists no regions is of one that an ancestor lists.
-        m.entry(spot.node.pfn, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
-            && (spot.node.state().listed() == 0 || self.region_of(spot.node, slot) == spot.region)
+        let is_of_one = seen.spot.node.state().listed() == 0;
+        let clean = self.leaf(seen, false);
+        for (n, entry) in part.run.first((part.end - part.first) as usize) {
+            let slot = first.wrapping_add(n);
+            if let Some(entry) = entry
+                && m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
+                && (is_of_one || self.is_of_region(seen, slot))
+                && let frame = self.frames.record(entry.pfn())
+                && (FindPage(self.0).is_usable(frame) || self.is_first_used(part, n, frame))
+                // Asked after that, as in `ObjectFault::serve`.
+                && part.object.has_page(part.first + n as u64)
+                && let Ok(is_first) = ObjectFrame(self.0).add_mapping_in(frame)
+            {
+                let leaf = match entry.is_marked(PageMark::Dirty) {
+                    false => clean,
+                    true => self.marked_leaf(seen, part, n, epoch),
+                };
+                m.set_entry(node, slot, leaf | entry.pfn().addr());
+                mapped.entries += 1;
+                mapped.pages += i64::from(is_first);
+            }
+        }
+        mapped
     }
+
+    #[cold]
+    #[inline(never)]
+    fn is_first_used(self, part: &Part<'_>, n: usize, frame: &Record) -> bool {
+        FindPage(self.0).is_first_used(part.object, part.first + n as u64, frame)
+    }
+
+    #[inline(never)]
+    fn is_of_region(self, seen: &Seen<'_>, slot: usize) -> bool {
+        self.region_of(seen.spot.node, slot) == seen.spot.region
+    }
+
+    /// [`leaf`](Self::leaf) of a page whose word says that it is dirty.
+    #[inline(never)]
+    fn marked_leaf(
+        self,
+        seen: &Seen<'_>,
+        part: &Part<'_>,
+        n: usize,
+        epoch: &EpochGuard<'_, M>,
+    ) -> u64 {
+        let index = part.first + n as u64;
+        self.leaf(seen, FindPage(self.0).is_dirty(part.object, index, epoch))
+    }
+
+    /// An entry that maps a page around the fault's, but for the frame.
+    #[inline(never)]
+    fn leaf(self, seen: &Seen<'_>, dirty: bool) -> u64 {
+        let accessed = !self.rules.hardware_ad;
+        let flags = Flags { accessed, ..entry_flags(seen, Access::Read, dirty) };
+        M::Codec::encode(Entry::Shared(Pfn(0), flags), Level::ONE)
+    }
+}
+
+/// Indices of the block that lie in one node of the trie.
+struct Part<'e> {
+    object: &'e ObjectRecord,
+    run: &'e Run<'e>,
+    first: u64,
+    /// That of the fault.
+    index: u64,
+    /// The end of the block.
+    end: u64,
 }

@@ -22,7 +22,7 @@ use crate::error::NoMemory;
 use crate::fault::{Faults, Seen};
 use crate::frame::Data;
 use crate::machine::{Act, Machine};
-use crate::pagetable::cursor::Place;
+use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::preallocated::Preallocated;
 use crate::pagetable::transit::{Settled, Transit, frame_of};
 use crate::platform::over;
@@ -208,19 +208,23 @@ impl<M: Machine> Faults<M> {
     /// The entry at an address that a CPU made busy which exchanges every mapping of a frame, or
     /// takes all of them out. Its table may have been detached meanwhile; that it dies the entry
     /// itself delays. Inside an epoch.
-    pub(super) fn exchanged_at(&self, space: &SpaceRecord, va: Va, pfn: Pfn) -> Option<Place<'_>> {
+    fn exchanged_at(&self, space: &SpaceRecord, va: Va, pfn: Pfn) -> Option<Place<'_>> {
+        let at = self.exchanged_in(space, va);
+        let raw = self.machine.entry(at.node.pfn, at.level.slot(va));
+        let is_exchanged = M::Codec::decode(raw, at.level) == Entry::Busy(Busy::Migrate(pfn));
+        is_exchanged.then(|| at.place(at.level.slot(va), raw))
+    }
+
+    /// The table that has such an entry.
+    pub(super) fn exchanged_in(&self, space: &SpaceRecord, va: Va) -> Cursor<'_> {
         let mut at = self.root(space);
         loop {
             let slot = at.level.slot(va);
-            let raw = self.machine.entry(at.node.pfn, slot);
-            match M::Codec::decode(raw, at.level) {
+            match self.load(at.node.pfn, slot, at.level) {
                 Entry::Table(child) | Entry::Detached(child) => {
                     at = at.below(slot, self.node(child));
                 }
-                entry if entry == Entry::Busy(Busy::Migrate(pfn)) => {
-                    return Some(at.place(slot, raw));
-                }
-                _ => return None,
+                _ => return at,
             }
         }
     }

@@ -13,19 +13,19 @@
 //! (every fault pays for it).
 //!
 //! Where no page is present one of zeros is made and put into the object, inside the same epoch,
-//! by a cursor that goes on where the lookup ended (`alloc.cursor`). Where that has to wait for
-//! memory or for the guard, the epoch is left, and everything is looked up anew.
+//! where the lookup ended (`alloc.cursor`). Where that has to wait for memory or for the guard, the
+//! epoch is left, and everything is looked up anew.
 
-use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
-use crate::entry::{Busy, Codec, Entry, Flags};
+use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
+use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
-use crate::fault::around::Around;
+use crate::fault::around::{Around, FoundPage};
 use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine};
-use crate::object::{Fetch, FindPage, ObjectIo, ObjectPage, Present};
-use crate::pagetable::transit::{Settled, Transit, frame_of};
+use crate::object::{AtPlace, Fetch, FindPage, ObjectIo, ObjectPage, Present, TriePlace};
+use crate::pagetable::transit::{Settled, TakeOut};
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
@@ -70,23 +70,26 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             && let Some((object, index)) = self.object_at(seen.region, seen.va)
         {
             let record = self.object(object);
-            match FindPage(self.0).present_in(record, index, &epoch) {
-                Present::Page { pfn, dirty } if index < record.pages() => {
-                    let page = (pfn, entry_flags(seen, ask.access, dirty));
+            let found = match FindPage(self.0).present_in(record, index, &epoch) {
+                Present::Page { pfn, dirty, place } if record.has_page(index) => {
                     if reads && self.maps_around(ask) {
-                        return Around(self.0).map(seen, (object, index), Some(page), &epoch);
+                        let flags = entry_flags(seen, ask.access, dirty);
+                        let page = Some(FoundPage { pfn, flags, place });
+                        return Around(self.0).map(seen, (object, index), page, &epoch);
                     }
-                    return self.map_here(seen, page, &epoch);
+                    Some((pfn, dirty))
                 }
                 Present::Ahead => return Ok(Step::FetchNext),
                 Present::Absent(place) if record.pager().is_none() => {
                     let zeros = (&self.want(seen), ask.va);
-                    if let Some(pfn) = self.make_page_near((object, index), place, zeros, &epoch) {
-                        let flags = entry_flags(seen, ask.access, false);
-                        return self.map_here(seen, (pfn, flags), &epoch);
-                    }
+                    let made = self.make_page_near((object, index), place, zeros, &epoch);
+                    made.map(|pfn| (pfn, false))
                 }
-                _ => {}
+                _ => None,
+            };
+            if let Some((pfn, dirty)) = found {
+                let flags = entry_flags(seen, ask.access, dirty);
+                return self.map_found(seen, (pfn, flags), &epoch);
             }
         }
         self.serve(seen, ask, epoch)
@@ -122,7 +125,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let paged = self.object(object).pager().is_some();
         match found {
             Present::Page { pfn, .. } if copies => self.copy_page(seen, pfn),
-            Present::Page { pfn, dirty } if dirty || is_noted => {
+            Present::Page { pfn, dirty, .. } if dirty || is_noted => {
                 let step =
                     self.map_page(seen, pfn, entry_flags(seen, ask.access, dirty), &epoch)?;
                 // The table is there now.
@@ -138,7 +141,12 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 }
                 Ok(step)
             }
-            Present::Page { .. } => Ok(self.note_write((object, index), epoch)),
+            Present::Page { pfn, place, .. } => {
+                if !self.at((object, index), place).mark_dirty(pfn, &epoch) {
+                    return Ok(self.note_write((object, index), epoch));
+                }
+                self.map_page(seen, pfn, entry_flags(seen, ask.access, true), &epoch)
+            }
             Present::Frozen => Ok(Step::Frozen),
             Present::Reading(pfn) => {
                 ObjectFrame(self.0).keep(pfn);
@@ -193,7 +201,15 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         Some(Wanted { object, index, want: self.want(&seen) })
     }
 
-    /// Marks a page that is about to be written, for its pager.
+    fn at<'e>(self, (object, index): (SlabRef, u64), place: TriePlace<'e>) -> AtPlace<'e, M>
+    where
+        'v: 'e,
+    {
+        AtPlace { objects: self.0, record: self.0.object(object), index, place }
+    }
+
+    /// Marks a page that is about to be written, for its pager, where that cannot be done inside
+    /// the epoch.
     #[cold]
     fn note_write(self, (object, index): (SlabRef, u64), epoch: EpochGuard<'_, M>) -> Step {
         self.object(object).attachments.keep();
@@ -215,9 +231,10 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             return Ok(Step::Again);
         };
         match FindPage(self.0).present(object, index, &epoch) {
-            Present::Page { pfn: there, dirty: true } if there == pfn => {}
-            Present::Page { pfn: there, .. } if there == pfn => {
-                return Ok(self.note_write((object, index), epoch));
+            Present::Page { pfn: there, dirty, place } if there == pfn => {
+                if !dirty && !self.at((object, index), place).mark_dirty(pfn, &epoch) {
+                    return Ok(self.note_write((object, index), epoch));
+                }
             }
             Present::Frozen => return Ok(Step::Frozen),
             _ => return Ok(Step::Behind),
@@ -391,8 +408,19 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     }
 
     /// The same where all tables are there.
-    #[inline]
+    #[inline(never)]
     fn map_here(
+        self,
+        seen: &Seen<'_>,
+        page: (Pfn, Flags),
+        epoch: &EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        self.map_found(seen, page, epoch)
+    }
+
+    /// [`map_here`](Self::map_here) in line.
+    #[inline(always)]
+    fn map_found(
         self,
         seen: &Seen<'_>,
         (pfn, flags): (Pfn, Flags),
@@ -404,7 +432,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         if !self.still(seen) {
             return Ok(Step::Again);
         }
-        self.add_shared_mapping(pfn)?;
+        let is_first = ObjectFrame(self.0).add_mapping(pfn)?;
+        self.count_here(Counter::Mapped, i64::from(is_first));
         let entry = Entry::Shared(pfn, flags);
         self.write_entry(spot.node.pfn, spot.slot, spot.level, entry);
         spot.node.add_resident(1);
@@ -432,49 +461,70 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         }
     }
 
-    /// Takes pages out of one space, where it sees the object at that shift.
+    /// Takes pages out of one space, where it sees the object at that shift: the pages of each
+    /// table at once.
     fn unmap_from(self, space: &SpaceRecord, shift: u64, pages: &[ObjectPage]) {
         let _epoch = self.epochs.enter(&self.machine);
         let end = self.user_end().page();
-        let va = |index: u64| {
-            let page = index.wrapping_sub(shift);
-            (page < end).then_some(Va(page << PAGE_SHIFT))
+        let tables = || {
+            let table = |page: &ObjectPage| page.1.wrapping_sub(shift) / ENTRIES as u64;
+            let parts = pages.chunk_by(move |a, b| table(a) == table(b));
+            parts.map(|pages| InTable { pages, shift }).filter(|part| part.first_page() < end)
         };
         let mut receipt = Receipt::new();
-        for &(pfn, index) in pages {
-            if let Some(va) = va(index)
-                && !self.is_unmapped(pfn)
-                && self.mark(space, va, pfn)
-            {
-                receipt.leaf(va, Level::ONE);
+        for part in tables() {
+            if part.pages.iter().all(|page| self.is_unmapped(page.0)) {
+                continue;
+            }
+            let at = self.descend_entry(space, part.va());
+            if at.level == Level::ONE {
+                TakeOut(self.0).make_busy(at.node, part.leaves(), |slot| {
+                    let table = part.va().align_down(Level::TWO.entry_bytes());
+                    receipt.leaf(Va(table.0 + ((slot as u64) << PAGE_SHIFT)), Level::ONE);
+                });
             }
         }
         if receipt.is_empty() {
             return;
         }
-        let flushed = self.flush(space, receipt);
-        for &(pfn, index) in pages {
-            if let Some(at) = va(index).and_then(|va| self.exchanged_at(space, va, pfn)) {
-                self.settle(Transit::resume(at), || (Settled::new(Entry::Reserved, -1), ()));
-                self.release_shared(&flushed, pfn);
+        let (flushed, mut unmapped) = (self.flush(space, receipt), 0);
+        for part in tables() {
+            let at = self.exchanged_in(space, part.va());
+            if at.level == Level::ONE {
+                TakeOut(self.0).settle(at.node, part.leaves(), Entry::Reserved, |pfn| {
+                    unmapped += i64::from(ObjectFrame(self.0).release(&flushed, pfn));
+                });
             }
         }
+        self.count_here(Counter::Mapped, -unmapped);
+    }
+}
+
+/// Pages of an object whose entries lie in one table, where a space sees the object at that shift.
+struct InTable<'p> {
+    pages: &'p [ObjectPage],
+    shift: u64,
+}
+
+impl InTable<'_> {
+    /// The number of the first page in the space.
+    fn first_page(&self) -> u64 {
+        self.pages.first().map_or(u64::MAX, |page| page.1.wrapping_sub(self.shift))
     }
 
-    /// Makes the entry at an address busy, if it maps the page.
-    fn mark(self, space: &SpaceRecord, va: Va, pfn: Pfn) -> bool {
-        let at = self.descend_entry(space, va);
-        if at.level != Level::ONE || frame_of(M::Codec::decode(at.raw, at.level)) != Some(pfn) {
-            return false;
-        }
-        let busy = M::Codec::encode(Entry::Busy(Busy::Migrate(pfn)), at.level);
-        let made = self.make_busy(at, || true, |_| busy);
-        made.map(|(_, transit)| transit.leave()).is_some()
+    fn va(&self) -> Va {
+        Va(self.first_page() << PAGE_SHIFT)
+    }
+
+    /// The slots of the entries, and the frames that they should map.
+    fn leaves(&self) -> impl Iterator<Item = (usize, Pfn)> {
+        self.pages.iter().map(|page| (page.1.wrapping_sub(self.shift) as usize % ENTRIES, page.0))
     }
 }
 
 /// The flags of an entry that maps the object's page. `noted`: the pager knows that the page is
 /// written.
+#[inline(always)]
 pub(super) fn entry_flags(seen: &Seen<'_>, access: Access, noted: bool) -> Flags {
     let Rights { write, exec, .. } = seen.attrs.object_rights();
     let noted = noted && seen.attrs.is_tracked_view() && seen.attrs.allows(Access::Write);

@@ -139,58 +139,51 @@ impl<M: Machine> Serve<'_, M> {
             let spot = Spot { at, region: handle };
             return self.attempt_other(space, (ask, huge), epoch, edits, spot);
         }
-        let at = Place { level: Level::ONE, ..at };
+        // Intervals are read after the entry: what was unmapped between shows an entry whose region
+        // is gone.
+        let Some(handle) = handle else { return Ok(Step::Behind) };
+        let region = self.region(handle);
+        let attrs = region.packed();
+        let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(handle) };
         if (ask.access == Access::Write || !self.config.zero_page)
-            && let Some(handle) = handle
+            && attrs.allows(ask.access)
+            && attrs.is_private_anywhere()
+            && self.config.numa == NumaPolicy::Local
         {
-            let region = self.region(handle);
-            let attrs = region.packed();
-            if attrs.allows(ask.access)
-                && attrs.is_private_anywhere()
-                && self.config.numa == NumaPolicy::Local
-            {
-                let spot = Spot { at, region: Some(handle) };
-                let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
-                return Reserved(self.0).fresh_base(
-                    &seen,
-                    ask,
-                    &AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
-                    &epoch,
-                );
-            }
+            let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
+            return Reserved(self.0).fresh_base(
+                &seen,
+                ask,
+                &AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
+                &epoch,
+            );
         }
-        self.attempt_reserved(space, ask, epoch, edits, Spot { at, region: handle })
+        // In memory, where the page above is served without.
+        let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
+        self.attempt_reserved(&seen, ask, epoch)
     }
 
     /// The other kinds of a base page that is reserved.
     #[inline(never)]
     fn attempt_reserved(
         self,
-        space: &SpaceRecord,
+        seen: &Seen<'_>,
         ask: FaultRequest,
         epoch: EpochGuard<'_, M>,
-        edits: Edits,
-        spot: Spot<'_>,
     ) -> Result<Step, FaultError> {
-        // Intervals are read after the entry: what was unmapped between shows an entry whose region
-        // is gone.
-        let Some(handle) = spot.region else { return Ok(Step::Behind) };
-        let region = self.region(handle);
-        let attrs = region.packed();
-        if !attrs.allows(ask.access) {
+        if !seen.attrs.allows(ask.access) {
             return Err(FaultError::Rights);
         }
-        let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
-        if attrs.is_device() {
-            return DeviceFault(self.0).serve(&seen, ask);
+        if seen.attrs.is_device() {
+            return DeviceFault(self.0).serve(seen, ask);
         }
-        if attrs.has_object() {
-            return ObjectFault(self.0).serve_base(&seen, ask, epoch);
+        if seen.attrs.has_object() {
+            return ObjectFault(self.0).serve_base(seen, ask, epoch);
         }
-        if self.serves_zeros(space, ask) {
-            return Ok(ZeroPage(self.0).map_zeros(&seen));
+        if self.serves_zeros(seen.space, ask) {
+            return Ok(ZeroPage(self.0).map_zeros(seen));
         }
-        Reserved(self.0).fresh_base(&seen, ask, &self.want(&seen), &epoch)
+        Reserved(self.0).fresh_base(seen, ask, &self.want(seen), &epoch)
     }
 
     /// What [`attempt`](Self::attempt) does not do itself.
@@ -210,7 +203,7 @@ impl<M: Machine> Serve<'_, M> {
             Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
             _ => {}
         }
-        // As in `attempt_reserved`.
+        // As in `attempt`.
         let Some(handle) = spot.region else { return Ok(Step::Behind) };
         let region = self.region(handle);
         let attrs = region.packed();

@@ -16,6 +16,25 @@ use crate::frame::node::numa_node::NumaNode;
 use crate::frame::view::NodeView;
 use crate::machine::{Act, Machine, Use, Work};
 
+/// Frames that are freed together: of 64 that follow each other from a multiple of 64 on, those
+/// whose bits are set.
+#[derive(Clone, Copy, Default)]
+struct FreeWord {
+    first: u64,
+    mask: u64,
+}
+
+impl FreeWord {
+    fn frames(self) -> impl Iterator<Item = Pfn> {
+        let mut left = self.mask;
+        core::iter::from_fn(move || {
+            let bit = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            (bit < 64).then_some(Pfn(self.first + bit as u64))
+        })
+    }
+}
+
 impl Frames {
     /// Frees a block. A block that was allocated as 2 MiB or more is freed as a whole, or in the
     /// blocks that [`Frames::split`] made of it; a smaller one may be freed in any naturally
@@ -47,6 +66,32 @@ impl Frames {
             }
         }
         m.allow_preemption();
+    }
+
+    /// [`give_back`](Frames::give_back) of single frames. Those of one word of a block that follow
+    /// each other go together, by one lock of the block.
+    pub(crate) fn give_back_all<M: Machine>(&self, m: &M, frames: impl Iterator<Item = Pfn>) {
+        m.preempt_off();
+        let mut word = FreeWord::default();
+        for Pfn(pfn) in frames {
+            if pfn & !63 != word.first {
+                self.free_word(m, word);
+                word = FreeWord { first: pfn & !63, mask: 0 };
+            }
+            word.mask |= 1 << (pfn & 63);
+        }
+        self.free_word(m, word);
+        m.allow_preemption();
+    }
+
+    /// A frame alone goes as it would without others.
+    fn free_word<M: Machine>(&self, m: &M, word: FreeWord) {
+        let (low, high) = (word.mask.trailing_zeros(), 63 - word.mask.leading_zeros().min(63));
+        let node = (low < high).then(|| self.node_of(Pfn(word.first + low as u64))).flatten();
+        match node.filter(|&at| self.node(at).has(Pfn(word.first + high as u64))) {
+            Some(at) if self.view(at).free_word(m, word) => {}
+            _ => word.frames().for_each(|pfn| self.give_back(m, pfn, Order::BASE)),
+        }
     }
 
     #[inline(never)]
@@ -126,6 +171,22 @@ impl NumaNode {
 }
 
 impl NodeView<'_> {
+    /// Frees frames of the node that lie in one word. `false`, and nothing was done: somebody has
+    /// locked their block.
+    fn free_word<M: Machine>(self, m: &M, free: FreeWord) -> bool {
+        let index = self.node().index(Pfn(free.first));
+        let block = (index >> BLOCK) as usize;
+        let Some(mut locked) = self.node().lock(m, block) else { return false };
+        free.frames().for_each(|pfn| m.frame(pfn, Order::BASE, Use::Free));
+        m.work(Work::Magazine, free.mask.count_ones() as u64);
+        if locked.put_back_some(m, index, free.mask) {
+            locked.release(m);
+        } else {
+            self.free_last(m, locked);
+        }
+        true
+    }
+
     /// Releases a block that was clean or nearly empty before a frame of it was freed.
     #[cold]
     #[inline(never)]

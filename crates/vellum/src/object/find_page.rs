@@ -1,13 +1,17 @@
 //! What is at an index of an object, without its guard.
 
+use core::slice;
+
 use crate::addr::Pfn;
-use crate::frame::{Data, PageIo, SlabRef};
+use crate::frame::{Data, PageIo, Record, SlabRef};
 use crate::machine::{Machine, Work};
 use crate::object::record::ObjectRecord;
 use crate::object::trie::read::Look;
+use crate::object::trie::word::Word;
 use crate::object::{ObjectLayer, PageMark, TrieEntry, TriePlace};
 use crate::platform::over;
 use crate::stats::Counter;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{EpochGuard, touch};
 
 /// What is at an index of an object, for who looks without its guard.
@@ -16,6 +20,8 @@ pub(crate) enum Present<'e> {
         pfn: Pfn,
         /// Its pager knows, or will know, that it was written.
         dirty: bool,
+        /// Where it was found.
+        place: TriePlace<'e>,
     },
     /// A page that nobody may map or touch until it is thawed.
     Frozen,
@@ -27,6 +33,36 @@ pub(crate) enum Present<'e> {
     Ahead,
     /// Nothing, and where the lookup ended.
     Absent(TriePlace<'e>),
+}
+
+/// What is at indices that follow each other, in the slots of a node.
+pub(crate) struct Run<'e> {
+    slots: &'e [AtomicU64],
+    index: u64,
+    /// Of base pages, so that a slot has no other index's entry.
+    is_base: bool,
+}
+
+impl Run<'_> {
+    /// How many they are.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What is there just now at the first ones, with their numbers.
+    #[inline(always)]
+    pub fn first(&self, most: usize) -> impl Iterator<Item = (usize, Option<TrieEntry>)> {
+        let slots = &self.slots[..most.min(self.len())];
+        slots.iter().enumerate().map(|(n, slot)| {
+            let word = Word(slot.load(Ordering::Acquire));
+            let is_there = match self.is_base {
+                true => !word.is_empty(),
+                false => word.is_leaf_of(self.index + n as u64),
+            };
+            (n, is_there.then(|| word.entry()))
+        })
+    }
 }
 
 pub(crate) struct FindPage<'e, M: Machine>(pub &'e ObjectLayer<M>);
@@ -51,78 +87,23 @@ impl<'e, M: Machine> FindPage<'e, M> {
         epoch: &'e EpochGuard<'_, M>,
     ) -> Present<'e> {
         let (look, mut visits) = (Look::new(&object.trie, self.0, epoch), 0);
-        let found = look.find(index, &mut visits);
+        let found = look.find_place(index, &mut visits);
         self.count_here(Counter::ObjectNodeVisits, visits as i64);
         self.machine.work(Work::Descend, visits);
-        let entry = match found {
-            Ok(entry) => entry,
-            Err(place) => return Present::Absent(place),
-        };
-        self.state_of(&look, object, (index, entry))
-    }
-
-    /// What is at each of the indices from one on, for who asks [`usable`](FindPage::usable)
-    /// inside the same epoch.
-    pub fn find_each(
-        self,
-        object: &ObjectRecord,
-        first: u64,
-        out: &mut [Option<TrieEntry>],
-        epoch: &EpochGuard<'_, M>,
-    ) {
-        let mut visits = 0;
-        Look::new(&object.trie, self.0, epoch).find_each(first, out, &mut visits);
-        self.count_here(Counter::ObjectNodeVisits, visits as i64);
-        self.machine.work(Work::Descend, visits);
-    }
-
-    /// Whether the page of an entry that was found inside this epoch may be used at once, since it
-    /// is not frozen, lies before the end, and its first use begins no fetch; and whether it is
-    /// dirty then.
-    #[inline]
-    pub fn usable(
-        self,
-        object: &ObjectRecord,
-        (index, entry): (u64, TrieEntry),
-        epoch: &EpochGuard<'_, M>,
-    ) -> Option<bool> {
-        let data = Data::of(self.frames.record(entry.pfn()));
-        if data.is_ahead() && object.is_newest(index) {
-            return None;
-        }
-        let look = Look::new(&object.trie, self.0, epoch);
-        match self.state_of(&look, object, (index, entry)) {
-            Present::Page { dirty, .. } if index < object.pages() => Some(dirty),
-            _ => None,
-        }
-    }
-
-    /// What is at an index where an entry was found, which is looked up again where it says that
-    /// the page is dirty.
-    #[inline(always)]
-    fn state_of(
-        self,
-        look: &Look<'_, M>,
-        object: &ObjectRecord,
-        (index, entry): (u64, TrieEntry),
-    ) -> Present<'e> {
-        let record = self.frames.record(entry.pfn());
-        touch(&self.machine, record, false);
-        let data = Data::of(record);
-        if !data.is_plain()
-            && let Some(other) = self.other_than_page(object, (index, entry.pfn()), data)
+        let (Some(entry), place) = found else { return Present::Absent(found.1) };
+        let (pfn, frame) = (entry.pfn(), self.frames.record(entry.pfn()));
+        if !self.is_usable(frame)
+            && let Some(other) = self.other_than_page(object, (index, pfn), Data::of(frame))
         {
             return other;
         }
-        // The mark is asked again, since it may be of before somebody froze the page and thawed it.
-        // From here on who freezes it waits for the caller's epoch.
-        let dirty = |entry: TrieEntry| entry.is_marked(PageMark::Dirty);
-        let dirty = dirty(entry) && look.find(index, &mut 0).is_ok_and(dirty);
-        Present::Page { pfn: entry.pfn(), dirty }
+        let dirty = entry.is_marked(PageMark::Dirty) && self.is_dirty(object, index, epoch);
+        Present::Page { pfn, dirty, place }
     }
 
     /// A page is frozen, or was read ahead and is used now.
     #[cold]
+    #[inline(never)]
     fn other_than_page(
         self,
         object: &ObjectRecord,
@@ -140,5 +121,54 @@ impl<'e, M: Machine> FindPage<'e, M> {
             return object.is_newest(index).then_some(Present::Ahead);
         }
         None
+    }
+
+    /// Whether a page that is not usable at once was read ahead, and its first use begins no fetch:
+    /// it is used from here on.
+    #[cold]
+    #[inline(never)]
+    pub fn is_first_used(self, object: &ObjectRecord, index: u64, frame: &Record) -> bool {
+        let data = Data::of(frame);
+        !data.is_frozen()
+            && !object.is_newest(index)
+            && self.other_than_page(object, (index, Pfn(0)), data).is_none()
+    }
+
+    /// What is at indices that follow each other, from one on: as many as lie in the same node of
+    /// the trie, at least one. A lookup inside this epoch may have ended near.
+    #[inline]
+    pub fn run_at(
+        self,
+        object: &'e ObjectRecord,
+        (index, near): (u64, TriePlace<'e>),
+        epoch: &'e EpochGuard<'_, M>,
+    ) -> Run<'e> {
+        let mut visits = 0;
+        let look = Look::new(&object.trie, self.0, epoch);
+        let slots = look.run_at(index, near, &mut visits);
+        self.count_here(Counter::ObjectNodeVisits, visits as i64);
+        self.machine.work(Work::Descend, visits);
+        Run {
+            slots: slots.unwrap_or_else(|slot| slice::from_ref(slot)),
+            index,
+            is_base: slots.is_ok(),
+        }
+    }
+
+    /// Whether the page of an entry that was found inside this epoch may be used at once, since it
+    /// is not frozen, and was used before if it was read ahead. `frame` is its record.
+    #[inline(always)]
+    pub fn is_usable(self, frame: &Record) -> bool {
+        touch(&self.machine, frame, false);
+        Data::of(frame).is_plain()
+    }
+
+    /// Whether such a page is dirty, of which an entry was found that says so: that may be of
+    /// before somebody froze the page and thawed it. From here on who freezes it waits for the
+    /// caller's epoch.
+    #[inline(never)]
+    pub fn is_dirty(self, object: &ObjectRecord, index: u64, epoch: &EpochGuard<'_, M>) -> bool {
+        let found = Look::new(&object.trie, self.0, epoch).find(index, &mut 0);
+        found.is_ok_and(|entry| entry.is_marked(PageMark::Dirty))
     }
 }

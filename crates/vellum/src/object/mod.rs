@@ -1,6 +1,7 @@
 //! What is at each page index of an object: a trie that says it, readers without locks, and a
 //! cursor under the trie's guard.
 
+mod at_place;
 mod cursor;
 mod device;
 mod fetch;
@@ -14,10 +15,11 @@ mod record;
 mod trie;
 mod tries;
 
+pub(crate) use at_place::AtPlace;
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
 pub use device::DeviceMemory;
 pub(crate) use fetch::Fetch;
-pub(crate) use find_page::{FindPage, Present};
+pub(crate) use find_page::{FindPage, Present, Run};
 pub use grab::{GrabWait, Grabbed};
 pub(crate) use grab::{Stop, TakePages, Taking};
 pub(crate) use io::{NextDirty, ObjectIo};

@@ -4,6 +4,7 @@ use crate::addr::{Order, Pfn, Va};
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Machine, Use};
+use crate::object::at_place::AtPlace;
 use crate::object::manage::owner_of;
 use crate::object::record::ObjectRecord;
 use crate::object::{InsertError, ObjectIo, ObjectLayer, PageMark, TrieEntry, TriePlace, Tries};
@@ -71,18 +72,19 @@ impl<M: Machine> ObjectLayer<M> {
         epoch: &'e EpochGuard<'_, M>,
     ) -> Option<Pfn> {
         let pfn = self.take_zeros((object, index), (want, va)).ok()?;
-        let (record, mut top) = (self.object(object), Token::top());
+        let record = self.object(object);
         let place = if self.config.alloc_cursor { place } else { TriePlace::START };
-        let guard = Tries::new(self).try_lock_inside(&record.trie, &mut top, epoch);
-        let done = guard.map(|mut guard| {
-            let entry = entry_for(record, index, pfn)?;
-            guard.insert_near(place, index, entry)
-        });
-        if done != Some(Ok(())) {
-            self.untake(pfn, Order::BASE);
-            return None;
+        let (at, counters) =
+            (AtPlace { objects: self, record, index, place }, self.counters_here());
+        match at.fill(pfn, epoch) {
+            Some(true) => counters.add(Counter::CursorKept, 1),
+            Some(false) if at.insert(pfn, epoch).is_some() => {}
+            _ => {
+                self.untake(pfn, Order::BASE);
+                return None;
+            }
         }
-        self.count_here(Counter::ShmemPages, 1);
+        counters.add(Counter::ShmemPages, 1);
         Some(pfn)
     }
 
@@ -127,8 +129,9 @@ impl<M: Machine> ObjectLayer<M> {
     /// Frees a frozen page that the object has no more. Nobody can find it, but who waited for it
     /// may keep its frame for a moment.
     pub(super) fn free_found_page(&self, pfn: Pfn) {
-        self.thaw(pfn);
-        ObjectFrame(self).free(pfn);
+        if ObjectFrame(self).leave(pfn) {
+            self.frames.give_back(&self.machine, pfn, Order::BASE);
+        }
     }
 
     /// Others may use the page again.
@@ -171,23 +174,23 @@ impl<M: Machine> ObjectLayer<M> {
             let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
             let mut cursor = guard.cursor();
             cursor.set_limit(end);
-            let mut found = cursor.lookup_ge(first);
-            while let Some((index, entry)) = found {
-                let data = Data::of(self.frames.record(entry.pfn()));
+            cursor.walk(first, |index, entry| {
+                let frame = self.frames.record(entry.pfn());
+                let data = Data::of(frame);
                 let dirty = entry.is_marked(PageMark::Dirty);
                 let passes = kind == PageKind::Clean && (data.is_taken() || dirty);
                 if seen == MOST_SEEN || !passes && (data.is_taken() || count == out.len()) {
                     next = Some(index);
-                    break;
+                    return false;
                 }
                 if !passes {
-                    ObjectFrame(self).freeze(entry.pfn());
+                    ObjectFrame(self).freeze_in(frame);
                     out[count] = (entry.pfn(), index);
                     count += 1;
                 }
                 seen += 1;
-                found = cursor.next_entry();
-            }
+                true
+            });
         }
         if count != 0 {
             self.epochs.synchronize(&self.machine, &mut Token::top());
@@ -202,17 +205,15 @@ impl<M: Machine> ObjectLayer<M> {
         {
             let mut top = Token::top();
             let mut guard = Tries::new(self).lock(&record.trie, &mut top);
-            let mut cursor = guard.cursor();
-            for &(_, index) in pages {
-                if let Some(entry) = cursor.lookup(index) {
-                    dirty += i64::from(entry.is_marked(PageMark::Dirty));
-                    cursor.remove();
-                }
-            }
+            guard.cursor().remove_pages(pages.iter().map(|page| page.1), |entry| {
+                dirty += i64::from(entry.is_marked(PageMark::Dirty));
+            });
             record.count_dirty(-dirty);
         }
         self.epochs.synchronize(&self.machine, &mut Token::top());
-        pages.iter().for_each(|&(pfn, _)| self.free_found_page(pfn));
+        let frames = pages.iter().map(|&(pfn, _)| pfn);
+        let frames = frames.filter(|&pfn| ObjectFrame(self).leave(pfn));
+        self.frames.give_back_all(&self.machine, frames);
         self.count_object_pages(record, -(pages.len() as i64));
         self.count(Counter::DirtyPages, -dirty);
     }
@@ -226,7 +227,7 @@ pub(super) fn entry_for(
     index: u64,
     pfn: Pfn,
 ) -> Result<TrieEntry, InsertError> {
-    if index >= record.pages() {
+    if !record.has_page(index) {
         return Err(InsertError::Index);
     }
     TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)

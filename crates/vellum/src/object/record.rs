@@ -292,6 +292,12 @@ impl ObjectRecord {
         self.bytes().div_ceil(PAGE_SIZE as u64)
     }
 
+    /// Whether the page at an index has at least one byte of it.
+    #[inline]
+    pub fn has_page(&self, index: u64) -> bool {
+        index < self.pages()
+    }
+
     /// Whether the caller may take pages out: nobody else does until [`ObjectRecord::end_change`].
     pub fn begin_change<M: Machine>(&self, m: &M) -> bool {
         touch(m, &self.changing, true);

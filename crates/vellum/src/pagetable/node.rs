@@ -197,13 +197,10 @@ impl<'a> Node<'a> {
         debug_assert!(self.transit() < MOST_TRANSIT, "more entries in transit than there are");
         word.store(word.load(Ordering::Relaxed) + TRANSIT, Ordering::Relaxed);
     }
-    pub(super) fn sub_transit(self) {
+    pub(super) fn sub_transit(self, entries: u64) {
         let word = self.record.word(2);
-        debug_assert!(
-            word.load(Ordering::Relaxed) >= TRANSIT,
-            "an entry came out of transit twice"
-        );
-        word.store(word.load(Ordering::Relaxed) - TRANSIT, Ordering::Relaxed);
+        debug_assert!(self.transit() >= entries, "an entry came out of transit twice");
+        word.store(word.load(Ordering::Relaxed) - entries * TRANSIT, Ordering::Relaxed);
     }
     /// Chains dead nodes; word 3 is free for it once the node is dead and flushed.
     pub fn chain(self) -> &'a AtomicU64 {

@@ -13,11 +13,13 @@
 //! the frame it names (a munmap took a fault's mark for its own, and the fault put its page back
 //! where no region was any more).
 
-use crate::addr::Pfn;
+use crate::addr::{Level, Pfn};
 use crate::entry::{Busy, Codec, Entry};
-use crate::machine::{Act, Machine};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
+use crate::pagetable::node::Node;
+use crate::platform::over;
 use crate::sync::Token;
 
 /// The frame an entry keeps mapped, if it does. A device's memory counts as such, though no record
@@ -74,6 +76,11 @@ impl<'a> Transit<'a> {
     pub fn drop_with_node(self) {}
 }
 
+/// What stands for a base leaf of a frame all of whose mappings are exchanged, or taken out.
+fn migrating<M: Machine>(pfn: Pfn) -> u64 {
+    M::Codec::encode(Entry::Busy(Busy::Migrate(pfn)), Level::ONE)
+}
+
 impl<M: Machine> PageTables<M> {
     /// Makes an entry busy that maps the frame it mapped when it was seen, if `still` says under
     /// the lock that it may be, and says what it was in the end (hardware may have set its marks
@@ -120,7 +127,7 @@ impl<M: Machine> PageTables<M> {
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
         self.write_entry(node.pfn, slot, level, settled.entry);
-        node.sub_transit();
+        node.sub_transit(1);
         node.add_resident(settled.resident as u64);
     }
 
@@ -140,5 +147,60 @@ impl<M: Machine> PageTables<M> {
                 Err(now) => seen = now,
             }
         }
+    }
+}
+
+/// Taking every mapping of frames out: what is done with the entries of one table together.
+pub(crate) struct TakeOut<'v, M: Machine>(pub &'v PageTables<M>);
+
+over!(TakeOut, PageTables);
+
+impl<M: Machine> TakeOut<'_, M> {
+    /// Makes entries of one lowest table busy, which are given by their slots and the frames that
+    /// they should map, and tells of each that did. They are [left](Transit::leave).
+    pub fn make_busy(
+        self,
+        node: Node<'_>,
+        leaves: impl Iterator<Item = (usize, Pfn)>,
+        mut taken: impl FnMut(usize),
+    ) {
+        let mut top = Token::top();
+        let _guard = node.lock(&self.machine, &mut top);
+        if node.state().dead() {
+            return;
+        }
+        for (slot, pfn) in leaves {
+            let at = Place { node, level: Level::ONE, slot, raw: 0 };
+            let same = |entry| (frame_of(entry) == Some(pfn)).then(|| migrating::<M>(pfn));
+            if self.exchange(at, same).is_some() {
+                Transit::begin(at).leave();
+                taken(slot);
+            }
+        }
+    }
+
+    /// Puts an entry without a page in place of those that are busy since then, and tells of the
+    /// frames that they mapped.
+    pub fn settle(
+        self,
+        node: Node<'_>,
+        leaves: impl Iterator<Item = (usize, Pfn)>,
+        entry: Entry,
+        mut gone: impl FnMut(Pfn),
+    ) {
+        let m = &self.machine;
+        let mut top = Token::top();
+        let _guard = node.lock(m, &mut top);
+        let (entry, mut settled) = (M::Codec::encode(entry, Level::ONE), 0);
+        for (slot, pfn) in leaves {
+            if m.entry(node.pfn, slot) == migrating::<M>(pfn) {
+                m.set_entry(node.pfn, slot, entry);
+                settled += 1;
+                gone(pfn);
+            }
+        }
+        node.sub_transit(settled);
+        node.sub_resident(settled);
+        m.work(Work::Entry, settled);
     }
 }

@@ -118,11 +118,7 @@ impl<M: Machine> Rmap<M> {
     /// One such entry less, of which no CPU has a translation. The object's own mapping is left.
     pub(crate) fn sub_shared_mapping(&self, pfn: Pfn) {
         self.assert_data(pfn);
-        let word = self.count_word(pfn);
-        touch(&self.machine, word, true);
-        let old = word.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(!is_objects_alone(old), "{pfn:?} is its object's no more, and was mapped");
-        if is_objects_alone(old - 1) {
+        if ObjectFrame(self).sub_mapping(pfn) {
             self.count(Counter::Mapped, -1);
         }
     }

@@ -2,13 +2,14 @@
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
-use crate::frame::{Data, PageIo, REFERENCE, USES};
+use crate::frame::{Data, PageIo, REFERENCE, Record, USES};
 use crate::machine::Machine;
 use crate::platform::over;
 use crate::rmap::Rmap;
 use crate::rmap::map_count::{MOST_SHARED, is_objects_alone};
 use crate::sync::atomic::Ordering;
 use crate::sync::touch;
+use crate::tlb::Flushed;
 
 pub(crate) struct ObjectFrame<'v, M: Machine>(pub &'v Rmap<M>);
 
@@ -28,6 +29,20 @@ impl<M: Machine> ObjectFrame<'_, M> {
         self.drop_use(pfn, REFERENCE);
     }
 
+    /// The object has a frozen page no more, which nobody maps and which nobody will find. Says
+    /// whether nobody keeps its frame, which the caller frees then. Who keeps it waits for a page
+    /// that is not frozen.
+    pub fn leave(self, pfn: Pfn) -> bool {
+        debug_assert!(self.is_unmapped(pfn), "a page of an object goes while it is mapped");
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        if word.load(Ordering::Acquire) & USES == 1 {
+            return true;
+        }
+        self.thaw(pfn);
+        word.fetch_sub(1, Ordering::AcqRel) & USES == 1
+    }
+
     /// The object has the page no more, which nobody maps and which nobody will find.
     pub fn free(self, pfn: Pfn) {
         debug_assert!(self.is_unmapped(pfn), "a page of an object goes while it is mapped");
@@ -41,7 +56,13 @@ impl<M: Machine> ObjectFrame<'_, M> {
     /// The page is mapped too often already.
     #[inline]
     pub fn add_mapping(self, pfn: Pfn) -> Result<bool, NoMemory> {
-        let word = self.count_word(pfn);
+        self.add_mapping_in(self.frames.record(pfn))
+    }
+
+    /// The same by the frame's record.
+    #[inline(always)]
+    pub fn add_mapping_in(self, frame: &Record) -> Result<bool, NoMemory> {
+        let word = frame.word(1);
         touch(&self.machine, word, true);
         let old = word.fetch_add(1, Ordering::AcqRel);
         if old as u32 as u64 >= MOST_SHARED {
@@ -51,9 +72,32 @@ impl<M: Machine> ObjectFrame<'_, M> {
         Ok(is_objects_alone(old))
     }
 
+    /// The opposite, of an entry of which no CPU has a translation.
+    #[inline]
+    pub fn sub_mapping(self, pfn: Pfn) -> bool {
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        let old = word.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(!is_objects_alone(old), "{pfn:?} is its object's no more, and was mapped");
+        is_objects_alone(old - 1)
+    }
+
+    /// The same with the flush of the entry as proof.
+    #[inline]
+    pub fn release(self, _flushed: &Flushed, pfn: Pfn) -> bool {
+        self.sub_mapping(pfn)
+    }
+
     /// Freezes the page. Under the object's guard.
     pub fn freeze(self, pfn: Pfn) {
         self.changed(pfn).freeze();
+    }
+
+    /// The same by the frame's record.
+    #[inline]
+    pub fn freeze_in(self, frame: &Record) {
+        touch(&self.machine, frame, true);
+        Data::of(frame).freeze();
     }
 
     /// Others may use the page again, and look whether they may.

@@ -158,6 +158,24 @@ impl<L: LockLevel> Lock<L> {
         Guard { lock: self, m, token: Token::new(key) }
     }
 
+    /// As [`lock_inside`](Lock::lock_inside), if nobody holds the lock, or whoever does gives it
+    /// back within so many further looks.
+    #[inline]
+    pub fn try_lock_inside<'a, M: Machine, H: Above<L>>(
+        &'a self,
+        epoch: &'a EpochGuard<'_, M>,
+        above: &'a mut Token<H>,
+        (key, mut looks): (u64, u32),
+    ) -> Option<Guard<'a, L, M, true>> {
+        let _ = above;
+        let m = epoch.machine();
+        while !self.acquire(m) {
+            looks = looks.checked_sub(1)?;
+            m.relax();
+        }
+        Some(Guard { lock: self, m, token: Token::new(key) })
+    }
+
     /// Takes the lock if nobody holds it.
     #[inline]
     pub fn try_lock<'a, M: Machine, H: Above<L>>(

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vellum::addr::{Order, PAGE_SIZE, Pfn};
 use vellum::config::Config;
 use vellum::entry::X86_64;
-use vellum::machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology};
+use vellum::machine::{
+    CpuId, CpuMask, Hooks, Machine, MmuRules, PageAnswer, PageRun, Root, Scope, Topology,
+};
 use vellum::vm::Vm;
 
 use crate::memory::Memory;
@@ -127,6 +129,13 @@ unsafe impl Machine for Flat {
     #[inline]
     fn now(&self) -> u64 {
         0
+    }
+    fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
+        let bytes = run.bytes();
+        Some(run.done(bytes))
+    }
+    fn page_out(&self, run: PageRun) -> Option<PageAnswer> {
+        self.page_in(run)
     }
 }
 

@@ -77,13 +77,21 @@ fn add_mappings(vm: &Bench, space: &Space) {
 
 /// A space with an object of [`BYTES`] mapped, every page of which was touched.
 fn object(vm: &Bench) -> (Space, Object) {
+    touched(vm, vm.objects().create(BYTES).expect("memory"), Access::Write)
+}
+
+/// The same of one that a pager has, every page of which was read.
+fn file(vm: &Bench) -> (Space, Object) {
+    touched(vm, vm.objects().create_paged(BYTES, 1).expect("memory"), Access::Read)
+}
+
+fn touched(vm: &Bench, object: Object, access: Access) -> (Space, Object) {
     let space = vm.create().expect("memory");
     vm.activate(&space);
-    let object = vm.objects().create(BYTES).expect("memory");
     let part = ObjectPart { object: &object, offset: 0 };
     let attrs = Attrs::anonymous(Rights::READ_WRITE);
     vm.map_object(&space, Placement::At(AT), BYTES, attrs, part).expect("a hole");
-    touch_object(vm, &space, Access::Write, |body| body());
+    touch_object(vm, &space, access, |body| body());
     (space, object)
 }
 
@@ -145,7 +153,8 @@ const SAME: u64 = 4;
 const LEVEL: u64 = 20;
 
 /// The rows. The ceilings of faults, of unmap and of fork are goals set before they were met; map
-/// and protect of a page were given theirs when they were brought down from 9,278 and 4,026.
+/// and protect of a page were given theirs when they were brought down from 9,278 and 4,026. Those
+/// of objects are 3 % above what was reached, and not yet at the goals in `docs/objects.md`.
 pub const ROWS: &[Counted] = &[
     row("fault-4k-write", Some(400), write_faults),
     again("fault-4k-write-beside-1000-mappings", SAME, SMALL, |vm| {
@@ -283,13 +292,13 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-present", None, |vm| {
+        ..row("fault-object-present", Some(565), |vm| {
             let (space, _object) = object(vm);
             vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
             touch_object(vm, &space, Access::Read, measured)
         })
     },
-    row("fault-object-present-and-15-around", None, |vm| {
+    row("fault-object-present-and-15-around", Some(1820), |vm| {
         let (space, _object) = object(vm);
         vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
         let before = vm.stats().get(Counter::Mapped);
@@ -302,18 +311,34 @@ pub const ROWS: &[Counted] = &[
         assert_eq!(mapped as u64, BYTES / PAGE, "pages mapped by faults and around them");
         BYTES / PAGE / 16
     }),
-    row("fault-object-made", None, |vm| {
+    Counted {
+        size: Size { around: Some(Order::BASE), ..SMALL },
+        ..row("fault-object-first-write", Some(860), |vm| {
+            let (space, _object) = file(vm);
+            touch_object(vm, &space, Access::Write, measured)
+        })
+    },
+    row("fault-object-made", Some(840), |vm| {
         let (space, object) = object(vm);
         vm.objects().punch(&object, 0, BYTES).expect("no pager");
         touch_object(vm, &space, Access::Write, measured)
     }),
-    row("truncate-object-a-page", None, |vm| {
+    Counted {
+        size: Size { around: Some(Order::BASE), ..SMALL },
+        ..row("sync-object-mapped-a-page", Some(985), |vm| {
+            let (space, object) = file(vm);
+            touch_object(vm, &space, Access::Write, |body| body());
+            measured(&mut || vm.objects().sync(&object, 0, BYTES).expect("a pager"));
+            BYTES / PAGE
+        })
+    },
+    row("truncate-object-a-page", Some(128), |vm| {
         let (space, object) = object(vm);
         vm.unmap(&space, AT, BYTES).expect("no memory is needed");
         measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
         BYTES / PAGE
     }),
-    row("truncate-object-mapped-a-page", None, |vm| {
+    row("truncate-object-mapped-a-page", Some(250), |vm| {
         let (_space, object) = object(vm);
         measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
         BYTES / PAGE

@@ -178,6 +178,19 @@ impl<'a> Locked<'a> {
         self.state & DIRTY != 0 && now != 0
     }
 
+    /// The same of frames of one word: `mask` says which of the 64 from an index on.
+    pub fn put_back_some<M: Machine>(&mut self, m: &M, index: u32, mask: u64) -> bool {
+        let freed = mask.count_ones();
+        self.put_back(m, index as usize / 64 % WORDS, mask);
+        debug_assert!(
+            uncounted(self.state) + freed <= MOST_UNCOUNTED,
+            "block {}: frames taken, none counted",
+            self.block
+        );
+        self.state += freed * ONE_UNCOUNTED;
+        self.state & DIRTY != 0 && self.words[index as usize / 64 % WORDS].load(Relaxed) != 0
+    }
+
     /// Makes the block dirty. Says whether it is empty and to be closed.
     pub fn note_one<M: Machine>(&mut self, m: &M) -> bool {
         if self.state & DIRTY == 0 {

@@ -19,7 +19,7 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
     #[inline]
     pub fn insert(&mut self, index: u64, entry: TrieEntry) -> Result<(), InsertError> {
         if entry.order() == Order::BASE && self.at.fill_slot(index, entry.at(index)) {
-            self.at.count_inserted(index, 1, 1);
+            self.at.count_inserted(1);
             return Ok(());
         }
         self.insert_elsewhere(index, entry)
@@ -81,7 +81,7 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
         let node = done?;
         self.at.base = node.map_or(0, |node| prefix(index, node.word.top()));
         (self.at.node, self.at.found, self.at.is_located) = (node, entry.at(index), true);
-        self.at.count_inserted(index, entry.order().frames(), 1);
+        self.at.count_inserted(1);
         Ok(())
     }
 

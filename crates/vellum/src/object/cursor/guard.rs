@@ -10,8 +10,8 @@ use crate::stats::Counter;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Guard, Object, Token};
 
-/// The right to change a trie: its lock. Nobody waits for it inside an epoch: whoever holds it may
-/// be preempted by who would wait.
+/// The right to change a trie: its lock. Inside an epoch it is tried some times, and not waited
+/// for: whoever holds it may wait for the epoch.
 #[must_use = "the guard is given back at once"]
 pub struct TrieGuard<'t, M: Machine> {
     pub(super) edit: Edit<'t, M>,

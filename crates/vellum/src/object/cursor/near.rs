@@ -8,8 +8,50 @@ use super::TrieCursor;
 use super::guard::TrieGuard;
 use super::standing::Standing;
 use crate::machine::Machine;
-use crate::object::trie::word::{LEAF_LEVEL, TrieEntry};
+use crate::object::trie::edit::{Edit, Spot};
+use crate::object::trie::word::{LEAF_LEVEL, PageMark, TrieEntry, Word};
 use crate::object::trie::{InsertError, TriePlace};
+
+impl<'t> TriePlace<'t> {
+    /// What most insertions are: a free slot in the node of the place.
+    #[inline]
+    pub(in super::super) fn fill<M: Machine>(
+        self,
+        edit: Edit<'t, M>,
+        index: u64,
+        entry: TrieEntry,
+    ) -> bool {
+        let (Some(node), base) = self.parts() else { return false };
+        let header = edit.objects.header(node);
+        let covers = (index ^ base) >> node.word.top() == 0;
+        if header.is_dead() || !covers || node.word.level() > LEAF_LEVEL {
+            return false;
+        }
+        if !edit.fill_slot(node, header, index, entry.at(index)) {
+            return false;
+        }
+        edit.count_inserted(1);
+        true
+    }
+
+    /// Sets a mark of the entry at an index, which was found here, and says whether that changed
+    /// it. `None`: it is not here any more.
+    pub(in super::super) fn mark<M: Machine>(
+        self,
+        edit: Edit<'t, M>,
+        index: u64,
+        mark: PageMark,
+    ) -> Option<bool> {
+        let node = self.parts().0.filter(|node| !edit.objects.header(*node).is_dead())?;
+        let at = Spot::of(Some(node), index);
+        let word = Some(edit.load(at)).filter(|word| word.is_leaf_of(index))?;
+        let marked = Word(word.0 | mark.bit());
+        if marked != word {
+            edit.store(at, marked);
+        }
+        Some(marked != word)
+    }
+}
 
 impl<'t, M: Machine> TrieGuard<'t, M> {
     /// Puts a base page at an index, from where the lookup ended. No node is visited from the root
@@ -21,27 +63,11 @@ impl<'t, M: Machine> TrieGuard<'t, M> {
         index: u64,
         entry: TrieEntry,
     ) -> Result<(), InsertError> {
-        if self.fill_near(place, index, entry) {
+        if place.fill(self.edit, index, entry) {
+            self.kept += 1;
             return Ok(());
         }
         self.resume_near(place).insert(index, entry)
-    }
-
-    /// What most insertions are: a free slot in the node of the place.
-    #[inline]
-    fn fill_near(&mut self, place: TriePlace<'t>, index: u64, entry: TrieEntry) -> bool {
-        let (Some(node), base) = place.parts() else { return false };
-        let header = self.edit.objects.header(node);
-        let covers = (index ^ base) >> node.word.top() == 0;
-        if header.is_dead() || !covers || node.word.level() > LEAF_LEVEL {
-            return false;
-        }
-        if !self.edit.fill_slot(node, header, index, entry.at(index)) {
-            return false;
-        }
-        self.edit.count_inserted(index, 1, 1);
-        self.kept += 1;
-        true
     }
 
     #[inline(never)]

@@ -6,6 +6,7 @@ use crate::machine::Machine;
 use crate::object::trie::edit::prefix;
 use crate::object::trie::insert::InsertError;
 use crate::object::trie::node::Node;
+use crate::object::trie::remove::remove_pages;
 use crate::object::trie::word::{TrieEntry, Word};
 use crate::sync::atomic::Ordering;
 
@@ -64,10 +65,66 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
         if count != 0 {
             let header = self.at.edit.objects.header(node);
             header.set_counts(header.counts().plus(count));
-            self.at.count_inserted(from, 1, count);
+            self.at.count_inserted(count);
             (self.at.index, self.at.found) = (at - 1, last);
         }
         count as usize
+    }
+
+    /// Tells of the entries from an index on, in order, until `each` says no.
+    pub(in super::super) fn walk(
+        &mut self,
+        from: u64,
+        mut each: impl FnMut(u64, TrieEntry) -> bool,
+    ) {
+        let mut next = from;
+        while let Some((index, entry)) = self.lookup_ge(next) {
+            if !each(index, entry) {
+                return;
+            }
+            next = index + entry.order().frames();
+            let Some((node, left)) = self.at.base_pages(next) else { continue };
+            for slot in &node.slots_from(next)[..left] {
+                let word = Word(slot.load(Ordering::Relaxed));
+                if !word.is_empty() && !each(next, word.entry()) {
+                    return;
+                }
+                next += 1;
+            }
+        }
+    }
+
+    /// Takes out the base pages at some indices, which ascend, and tells of each that was there. A
+    /// node that is left with little is looked at once.
+    pub(in super::super) fn remove_pages(
+        &mut self,
+        indices: impl Iterator<Item = u64>,
+        mut each: impl FnMut(TrieEntry),
+    ) {
+        let mut indices = indices.peekable();
+        while let Some(&index) = indices.peek() {
+            let found = self.lookup(index);
+            let Some((node, left)) = self.at.base_pages(index).filter(|_| found.is_some()) else {
+                if let Some(entry) = self.remove() {
+                    each(entry);
+                }
+                indices.next();
+                continue;
+            };
+            let end = index + left as u64;
+            let here = core::iter::from_fn(|| indices.next_if(|&index| index < end));
+            let (edit, mut gone) = (self.at.edit, 0);
+            let mut tell = |word: Word| {
+                gone += 1;
+                each(word.entry());
+            };
+            let few = self.with_supply(|supply| remove_pages(edit, node, here, supply, &mut tell));
+            (self.at.found, self.at.is_located) = (Word::EMPTY, false);
+            if few {
+                self.at.leave_dead();
+            }
+            self.at.count_removed(gone);
+        }
     }
 
     /// Takes out all entries that lie in `[from, end)` whole, and tells of each, in order. Blocks

@@ -216,10 +216,10 @@ impl<'t, M: Machine> Standing<'t, M> {
         }
     }
 
-    /// Counts entries that were inserted in a row, each of `size` indices, from an index on.
+    /// Counts entries that were inserted.
     #[inline]
-    pub(super) fn count_inserted(&self, index: u64, size: u64, count: u64) {
-        self.edit.count_inserted(index, size, count);
+    pub(super) fn count_inserted(&self, count: u64) {
+        self.edit.count_inserted(count);
     }
 
     #[inline]

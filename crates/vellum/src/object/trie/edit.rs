@@ -82,16 +82,11 @@ impl<'e, M: Machine> Edit<'e, M> {
         true
     }
 
-    /// Counts entries that were inserted in a row, each of `size` indices, from an index on.
+    /// Counts entries that were inserted.
     #[inline]
-    pub fn count_inserted(self, index: u64, size: u64, count: u64) {
-        let trie = self.trie;
-        let (entries, next, run) = (&trie.entries, &trie.next, &trie.run);
+    pub fn count_inserted(self, count: u64) {
+        let entries = &self.trie.entries;
         entries.store(entries.load(Ordering::Relaxed) + count, Ordering::Relaxed);
-        let before = run.load(Ordering::Relaxed);
-        let before = if next.load(Ordering::Relaxed) == index { before } else { 0 };
-        run.store(before.saturating_add(count * size), Ordering::Relaxed);
-        next.store(index + count * size, Ordering::Relaxed);
     }
 
     /// Where a node's word is.
@@ -132,7 +127,7 @@ impl<'e, M: Machine> Edit<'e, M> {
 
     /// Tells the nodes above that what is below a node has other marks.
     #[inline(never)]
-    fn marks_changed(self, mut node: Node<'e>, mut marks: u64) {
+    pub fn marks_changed(self, mut node: Node<'e>, mut marks: u64) {
         loop {
             let at = self.spot_of(node);
             let word = self.load(at).with_marks(marks);

@@ -7,12 +7,14 @@
 use super::edit::{Edit, Spot, prefix};
 use super::node::Node;
 use super::supply::Supply;
-use super::word::{LEAF_LEVEL, Word};
+use super::word::{LEAF_LEVEL, LOW_BITS, Word};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Queue, TableLock};
 
-/// Slots of a large node that were filled in a row, from which on the next node is such a one.
+/// Slots in use before a new entry, from which on its node is a large one. Looked at where a node
+/// is made: an insertion into a node notes nothing, and CPUs that fill one object from several
+/// places on do not disturb each other.
 const APPENDED: u64 = 64;
 /// Small nodes of a group that are not reached: a large node comes instead. Where entries have a
 /// distance that is a power of two a group has 9 small nodes at most, or 73, so any number between
@@ -89,8 +91,7 @@ impl<'e, M: Machine> Edit<'e, M> {
         }
         let fork = Fork { old, old_index, new: leaf, index, bit: 63 - differ.leading_zeros() };
         let top = self.top_of_group(at, old, fork.bit / 9);
-        let slots_in_a_row = self.trie.run.load(Relaxed) >> (fork.bit / 9 * 9);
-        let appends = self.trie.next.load(Relaxed) == index && slots_in_a_row >= APPENDED;
+        let appends = is_preceded(self, index, fork.bit / 9 * 9);
         let crowded = top.is_some_and(|top| self.counts(top).family() + 1 >= CROWD);
         if appends || crowded {
             let Some(top) = top else { return self.branch(at, &fork, true, supply) };
@@ -213,4 +214,26 @@ impl<'e, M: Machine> Edit<'e, M> {
             self.splice(above);
         }
     }
+}
+
+/// Whether so many slots of a level are in use before that of an index, by one index in each. The
+/// furthest is looked at first, since most often it is not.
+fn is_preceded<M: Machine>(edit: Edit<'_, M>, index: u64, level: u32) -> bool {
+    let (mut near, mut slots) = (None, (1..=APPENDED).rev());
+    let before = |slots: u64| index.checked_sub(slots << level);
+    slots.all(|slots| before(slots).is_some_and(|index| has(edit, index, &mut near)))
+}
+
+/// Whether there is something at an index. `near` is the node in which the last such look ended.
+fn has<'e, M: Machine>(edit: Edit<'e, M>, index: u64, near: &mut Option<Node<'e>>) -> bool {
+    let objects = edit.objects;
+    let covers = |node: &Node<'e>| (objects.header(*node).base() ^ index) >> node.word.top() == 0;
+    let mut last = near.filter(covers);
+    let mut word = edit.load(Spot::of(last, index));
+    while word.is_node() {
+        let node = objects.node(word);
+        (last, word) = (Some(node), node.load(word.digit(index)));
+    }
+    *near = last;
+    word.is_leaf_of(index) && last.map_or(index >> LOW_BITS == 0, |node| covers(&node))
 }

@@ -9,7 +9,7 @@
 //! and is freed when the readers that may be in it are gone.
 //!
 //! The nine bits from a multiple of nine on are a *group*. Its small nodes are exchanged for one
-//! large node when there are many, or when the trie is appended to.
+//! large node when there are many, or when what precedes a new entry is dense.
 //!
 //! Rejected: one size of nodes. Sixteen slots are 12 bytes an entry from our slabs and one more
 //! miss a lookup; 512 slots are 4 KiB for a page alone.
@@ -36,20 +36,20 @@ use crate::sync::{Lock, Object};
 
 /// A trie. It belongs to the `Vm` that made it, and is given back to it by `Tries::destroy`; one
 /// that is dropped keeps its memory for ever.
+#[repr(C, align(64))]
 pub struct Trie {
     /// Written under `lock`, read inside an epoch.
     pub(super) root: AtomicU64,
-    pub(super) lock: Lock<Object>,
     /// Whose it is, and which: no two tries of a `Vm` have the same name.
     pub(super) vm: usize,
     pub(super) name: u64,
+    /// What readers read shares no line with what each insertion writes.
+    spare: [u64; 5],
+    pub(super) lock: Lock<Object>,
     /// All that follows, under `lock`. Entries there are.
     pub(super) entries: AtomicU64,
     /// Rises when a node leaves the tree: a place that was remembered may be gone.
     pub(super) changes: AtomicU64,
-    /// The index after what was inserted last, and how many indices were filled in a row up to it.
-    pub(super) next: AtomicU64,
-    pub(super) run: AtomicU64,
     /// Dead nodes that readers may be in: the first of a list, and how much they weigh.
     pub(super) dead: AtomicU64,
     pub(super) dead_weight: AtomicU64,
@@ -60,13 +60,12 @@ impl Trie {
         let zero = || AtomicU64::new(0);
         Trie {
             root: zero(),
-            lock: Lock::new(),
             vm,
             name,
+            spare: [0; 5],
+            lock: Lock::new(),
             entries: zero(),
             changes: zero(),
-            next: zero(),
-            run: zero(),
             dead: zero(),
             dead_weight: zero(),
         }

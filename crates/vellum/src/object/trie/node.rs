@@ -39,7 +39,8 @@ impl<'a> Node<'a> {
     /// The slot of an index.
     #[inline]
     pub fn slot_of(self, index: u64) -> &'a AtomicU64 {
-        self.slot(self.word.digit(index))
+        // SAFETY: as in `slot`; a digit is below the number of slots.
+        unsafe { self.slots.add(self.word.digit(index)).as_ref() }
     }
 
     /// A slot by its number. One past the end is the first again.
@@ -55,6 +56,14 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn slots(self) -> usize {
         1 << self.word.width()
+    }
+
+    /// The slots from that of an index to the last one.
+    #[inline]
+    pub fn slots_from(self, index: u64) -> &'a [AtomicU64] {
+        let (first, count) = (self.word.digit(index), self.slots());
+        // SAFETY: as in `slot`; a digit is below the number of slots.
+        unsafe { core::slice::from_raw_parts(self.slots.add(first).as_ptr(), count - first) }
     }
 
     #[inline]

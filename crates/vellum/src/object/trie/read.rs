@@ -23,6 +23,7 @@ use super::word::{INDEX_END, LOW_BITS, TrieEntry, Word};
 use crate::machine::Machine;
 use crate::object::layer::ObjectLayer;
 use crate::stats::Counter;
+use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{EpochGuard, touch};
 
@@ -81,12 +82,22 @@ impl<'e, M: Machine> Look<'e, M> {
     /// many nodes were visited, too.
     #[inline(always)]
     pub fn find(&self, index: u64, visits: &mut u64) -> Result<TrieEntry, TriePlace<'e>> {
-        let (leaf, last) = self.descend(index, None, visits);
-        if self.is_at(leaf, last, index) {
-            return Ok(leaf.entry());
+        match self.find_place(index, visits) {
+            (Some(entry), _) => Ok(entry),
+            (None, place) => Err(place),
         }
-        let base = last.map_or(0, |node| self.objects.header(node).base());
-        Err(TriePlace { node: last, base })
+    }
+
+    /// The same with the place of what was found.
+    #[inline(always)]
+    pub fn find_place(&self, index: u64, visits: &mut u64) -> (Option<TrieEntry>, TriePlace<'e>) {
+        let (leaf, node) = self.descend(index, None, visits);
+        if self.is_at(leaf, node, index) {
+            let base = node.map_or(0, |node| prefix(index, node.word.top()));
+            return (Some(leaf.entry()), TriePlace { node, base });
+        }
+        let base = node.map_or(0, |node| self.objects.header(node).base());
+        (None, TriePlace { node, base })
     }
 
     /// As `find`, beginning where the last lookup that found something ended.
@@ -115,18 +126,35 @@ impl<'e, M: Machine> Look<'e, M> {
         Some(leaf.entry())
     }
 
-    /// What is at each of the indices from one on, below [`INDEX_END`].
-    pub fn find_each(&self, first: u64, out: &mut [Option<TrieEntry>], visits: &mut u64) {
-        let (mut place, mut done) = (TriePlace::START, 0);
-        while done < out.len() {
-            out[done] = self.find_near(&mut place, first + done as u64, visits);
-            done += 1;
-            let rest = place.rest(first + done as u64).take(out.len() - done);
-            for word in rest {
-                out[done] = (!word.is_empty()).then(|| word.entry());
-                done += 1;
-            }
+    /// The slots of indices that follow each other, from one on: as many as lie in its node of base
+    /// pages. Where it has none: the slot in which the index has its word, or would have it. A
+    /// lookup in the same epoch may have ended near: also in a node that is dead by now, the words
+    /// are of that epoch.
+    #[inline]
+    pub fn run_at(
+        &self,
+        index: u64,
+        near: TriePlace<'e>,
+        visits: &mut u64,
+    ) -> Result<&'e [AtomicU64], &'e AtomicU64> {
+        let is_base = |node: &Node<'e>, base: u64| {
+            node.word.level() == 0 && (base ^ index) >> node.word.top() == 0
+        };
+        if let Some(node) = near.node.filter(|node| is_base(node, near.base)) {
+            return Ok(node.slots_from(index));
         }
+        match self.descend(index, None, visits).1 {
+            Some(node) if is_base(&node, self.objects.header(node).base()) => {
+                Ok(node.slots_from(index))
+            }
+            Some(node) => Err(node.slot_of(index)),
+            None => Err(&self.trie.root),
+        }
+    }
+
+    #[inline]
+    fn covers(&self, node: Node<'_>, index: u64) -> bool {
+        (self.objects.header(node).base() ^ index) >> node.word.top() == 0
     }
 
     #[inline(always)]
@@ -142,9 +170,11 @@ impl<'e, M: Machine> Look<'e, M> {
             None => Word(self.trie.root.load(Acquire)),
         };
         while word.is_node() {
-            let digit = word.digit(index);
-            let node = self.objects.visit(word, visits, digit);
-            word = Word(node.slot(digit).load(Acquire));
+            let node = self.objects.node(word);
+            let slot = node.slot_of(index);
+            *visits += 1;
+            touch(&self.objects.machine, slot, false);
+            word = Word(slot.load(Acquire));
             last = Some(node);
         }
         (word, last)
@@ -155,10 +185,7 @@ impl<'e, M: Machine> Look<'e, M> {
     fn is_at(&self, leaf: Word, last: Option<Node<'_>>, index: u64) -> bool {
         leaf.is_leaf_of(index)
             && match last {
-                Some(node) if node.word.is_high() => {
-                    let top = node.word.top();
-                    self.objects.header(node).base() >> top == index >> top
-                }
+                Some(node) if node.word.is_high() => self.covers(node, index),
                 _ => index >> LOW_BITS == 0,
             }
     }

@@ -9,10 +9,16 @@ use super::node::Node;
 use super::supply::Supply;
 use super::word::Word;
 use crate::machine::Machine;
-use crate::sync::{Above, Queue, TableLock};
+use crate::sync::atomic::Ordering::{Relaxed, Release};
+use crate::sync::{Above, Queue, TableLock, touch};
 
 /// Entries of a large node at which it goes back to small ones.
 pub(in super::super) const FEW: usize = 16;
+
+/// Words with which a node is looked at.
+fn few(node: Node<'_>) -> usize {
+    if node.word.is_large() { FEW } else { 1 }
+}
 
 impl<'e, M: Machine> Edit<'e, M> {
     /// Empties a spot. Says whether nodes have left the tree, or came, by it.
@@ -24,8 +30,7 @@ impl<'e, M: Machine> Edit<'e, M> {
     ) -> bool {
         self.store(at, Word::EMPTY);
         let Some(node) = at.node else { return false };
-        let few = if node.word.is_large() { FEW } else { 1 };
-        if self.counts(node).used() > few {
+        if self.counts(node).used() > few(node) {
             return false;
         }
         self.shrink(node, supply);
@@ -142,4 +147,36 @@ impl<'e, M: Machine> Edit<'e, M> {
         self.retire(node);
         count
     }
+}
+
+/// Empties the slots of base pages in a node, and tells of each word that was there. Says
+/// whether the node has few left, so that nodes may have left the tree, or come.
+pub fn remove_pages<'e, M: Machine, H: Above<Queue> + Above<TableLock>>(
+    edit: Edit<'e, M>,
+    node: Node<'e>,
+    indices: impl Iterator<Item = u64>,
+    supply: &mut Supply<'_, 'e, M, H>,
+    each: &mut impl FnMut(Word),
+) -> bool {
+    let before = edit.counts(node);
+    let mut counts = before;
+    for index in indices {
+        let slot = node.slot_of(index);
+        let word = Word(slot.load(Relaxed));
+        if !word.is_empty() {
+            touch(&edit.objects.machine, slot, true);
+            slot.store(0, Release);
+            counts = counts.exchanged(word, Word::EMPTY);
+            each(word);
+        }
+    }
+    edit.objects.header(node).set_counts(counts);
+    if before.marks() != counts.marks() {
+        edit.marks_changed(node, counts.marks());
+    }
+    let is_left_with_few = counts.used() <= few(node);
+    if is_left_with_few {
+        edit.shrink(node, supply);
+    }
+    is_left_with_few
 }

@@ -184,6 +184,11 @@ impl Word {
     /// Whether this is a leaf that has the low bits of an index, or covers it.
     #[inline]
     pub fn is_leaf_of(self, index: u64) -> bool {
+        // Most are base pages.
+        (self.0 ^ (index << LOW_SHIFT | LEAF)) & (LOW << LOW_SHIFT | 3 << ORDER_SHIFT | TAG) == 0
+            || self.is_block_of(index)
+    }
+    fn is_block_of(self, index: u64) -> bool {
         self.is_leaf() && ((self.0 >> LOW_SHIFT ^ index) & LOW) >> self.order() == 0
     }
 

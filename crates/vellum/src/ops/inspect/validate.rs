@@ -308,7 +308,8 @@ impl<M: Machine> Validate<'_, M> {
         let is_used = !Data::of(self.frames.record(pfn)).is_ahead();
         is_so(is_used, "a page that is mapped was used")?;
         let epoch = self.epochs.enter(&self.machine);
-        let Present::Page { pfn: there, dirty } = FindPage(self.0).present(object, index, &epoch)
+        let Present::Page { pfn: there, dirty, .. } =
+            FindPage(self.0).present(object, index, &epoch)
         else {
             return Err(Invalid::new("an object has the page that is mapped", va, pfn.0, 0));
         };
