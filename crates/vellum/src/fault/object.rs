@@ -121,7 +121,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         }
         let writes = ask.access == Access::Write || ask.origin == FaultOrigin::Owner;
         let copies = writes && seen.attrs.is_private_view();
-        let is_noted = !writes || !seen.attrs.is_tracked_view();
+        let is_noted = !is_to_be_noted(seen, ask);
         let paged = self.object(object).pager().is_some();
         match found {
             Present::Page { pfn, .. } if copies => self.copy_page(seen, pfn),
@@ -359,8 +359,12 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 && seen.attrs.allows(ask.access)
         });
         match (seen, FindPage(self.0).present(object, index, &epoch)) {
-            (Some(seen), Present::Page { pfn, .. }) => {
-                let flags = entry_flags(&seen, ask.access, false);
+            (Some(seen), Present::Page { pfn, dirty, place })
+                if dirty
+                    || !is_to_be_noted(&seen, ask)
+                    || self.at((object, index), place).mark_dirty(pfn, &epoch) =>
+            {
+                let flags = entry_flags(&seen, ask.access, dirty || is_to_be_noted(&seen, ask));
                 self.map_below(&seen, (pfn, flags), path, &epoch)
             }
             _ => {
@@ -520,6 +524,12 @@ impl InTable<'_> {
     fn leaves(&self) -> impl Iterator<Item = (usize, Pfn)> {
         self.pages.iter().map(|page| (page.1.wrapping_sub(self.shift) as usize % ENTRIES, page.0))
     }
+}
+
+/// Whether the fault writes to a page of which that has to be known before.
+fn is_to_be_noted(seen: &Seen<'_>, ask: FaultRequest) -> bool {
+    let writes = ask.access == Access::Write || ask.origin == FaultOrigin::Owner;
+    writes && seen.attrs.is_tracked_view()
 }
 
 /// The flags of an entry that maps the object's page. `noted`: the pager knows that the page is

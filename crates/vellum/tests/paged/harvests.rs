@@ -50,6 +50,30 @@ fn every_way<C: Arch>() {
     f.end([other]);
 }
 
+on_both!(populated, pages_that_are_populated_for_writing_count_as_written);
+
+fn populated<C: Arch>() {
+    for alloc_cursor in [true, false] {
+        let config = Config { alloc_cursor, ..Config::default() };
+        let fx = fixture_of::<C>(4, 4096, config);
+        let object = fx.vm.objects().create_logged(PAGES * KIB4).unwrap();
+        let space = fx.with_object(AT, PAGES * KIB4, &object);
+        let f = Paged { fx, object, space };
+        let populate = |page: u64, pages, write| {
+            let at = Va(page_at(page).0);
+            f.fx.vm.advise(&f.space, at, pages * KIB4, Advice::Populate { write })
+        };
+        assert_eq!(populate(0, 11, true), Ok(()));
+        // A table is there now, or the pages are.
+        assert_eq!(populate(20, 5, false), Ok(()));
+        assert_eq!((populate(20, 3, true), populate(40, 2, true)), (Ok(()), Ok(())));
+        let wanted: Vec<u64> = (0..11).chain(20..23).chain(40..42).collect();
+        assert_eq!(harvest(&f), wanted, "alloc.cursor {alloc_cursor}");
+        f.fx.check(&[&f.space]);
+        f.end([]);
+    }
+}
+
 on_both!(in_parts, a_harvest_with_little_room_goes_on_where_it_ended);
 
 fn in_parts<C: Arch>() {
