@@ -505,7 +505,8 @@ pub unsafe trait Machine: Hooks {
         Some(run.failed())
     }
     /// An object with that pager is gone: its last handle was given back and nobody maps it any
-    /// more. No run of it is left, and none comes. Called with no lock held and outside of epochs.
+    /// more. No run of it is left, and none comes. Called with no lock held and outside of epochs,
+    /// from inside the verb that was the last to keep it: it takes no memory of the library's.
     fn object_gone(&self, pager: u64) {
         let _ = pager;
     }

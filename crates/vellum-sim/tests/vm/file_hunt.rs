@@ -211,3 +211,23 @@ fn cut_and_grown(evict_first: bool) -> u8 {
 fn a_file_cut_inside_a_page_has_zeros_there_when_it_grows() {
     assert_eq!([true, false].map(cut_and_grown), [0, 0]);
 }
+
+#[test]
+fn a_file_is_cut_though_nobody_waits_for_what_is_read_of_it() {
+    for seed in 0..20 {
+        let sim = SimMachine::<X86>::build(&parts(MmuKind::X86), hunting(seed));
+        let sim = sim.expect("tiny can be built");
+        let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("memory");
+        // SAFETY: zero memory of the layout asked for; it outlives the Vm.
+        let vm = unsafe { Vm::new(sim, Config::default(), meta.start()) }.expect("a Vm");
+        let cut = vm.machine().solo(0, |_| {
+            let file = vm.objects().create_paged(PAGES * PAGE, 7).expect("memory");
+            vm.objects().will_need(&file, 0, u64::MAX);
+            let done = vm.objects().resize(&file, 0);
+            let left = vm.objects().usage(&file).pages;
+            vm.objects().discard(file);
+            (done, left)
+        });
+        assert_eq!(cut.unwrap_or_else(|stop| panic!("seed {seed}: {stop}")), (Ok(()), 0));
+    }
+}

@@ -81,6 +81,8 @@ impl<M: Machine> Serve<'_, M> {
                 }
                 Ok(Step::Wait) => self.machine.relax(),
                 Ok(Step::Frozen) => {
+                    // Who has it frozen may look for memory, and have to wait for the turn.
+                    refusal = Refusal::default();
                     self.machine.relax();
                     self.let_others_run();
                 }
@@ -90,6 +92,7 @@ impl<M: Machine> Serve<'_, M> {
                 }
                 Ok(Step::FetchNext) => ObjectFault(self.0).fetch_next(space, ask),
                 Ok(Step::Reading(pfn)) => {
+                    refusal = Refusal::default();
                     ObjectIo(self.0).wait_for_pager(pfn)?;
                 }
                 Ok(Step::Behind) => {

@@ -1,12 +1,10 @@
 //! What is at an index of an object, without its guard.
 
-use core::slice;
-
 use crate::addr::Pfn;
 use crate::frame::{Data, PageIo, Record, SlabRef};
 use crate::machine::{Machine, Work};
 use crate::object::record::ObjectRecord;
-use crate::object::trie::read::Look;
+use crate::object::trie::read::{Holds, Look};
 use crate::object::trie::word::Word;
 use crate::object::{ObjectLayer, PageMark, TrieEntry, TriePlace};
 use crate::platform::over;
@@ -39,8 +37,7 @@ pub(crate) enum Present<'e> {
 pub(crate) struct Run<'e> {
     slots: &'e [AtomicU64],
     index: u64,
-    /// Of base pages, so that a slot has no other index's entry.
-    is_base: bool,
+    holds: Holds,
 }
 
 impl Run<'_> {
@@ -56,9 +53,10 @@ impl Run<'_> {
         let slots = &self.slots[..most.min(self.len())];
         slots.iter().enumerate().map(|(n, slot)| {
             let word = Word(slot.load(Ordering::Acquire));
-            let is_there = match self.is_base {
-                true => !word.is_empty(),
-                false => word.is_leaf_of(self.index + n as u64),
+            let is_there = match self.holds {
+                Holds::Pages => !word.is_empty(),
+                Holds::Leaf => word.is_leaf_of(self.index + n as u64),
+                Holds::Others => false,
             };
             (n, is_there.then(|| word.entry()))
         })
@@ -145,14 +143,10 @@ impl<'e, M: Machine> FindPage<'e, M> {
     ) -> Run<'e> {
         let mut visits = 0;
         let look = Look::new(&object.trie, self.0, epoch);
-        let slots = look.run_at(index, near, &mut visits);
+        let (slots, holds) = look.run_at(index, near, &mut visits);
         self.count_here(Counter::ObjectNodeVisits, visits as i64);
         self.machine.work(Work::Descend, visits);
-        Run {
-            slots: slots.unwrap_or_else(|slot| slice::from_ref(slot)),
-            index,
-            is_base: slots.is_ok(),
-        }
+        Run { slots, index, holds }
     }
 
     /// Whether the page of an entry that was found inside this epoch may be used at once, since it

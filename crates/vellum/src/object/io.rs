@@ -360,16 +360,17 @@ impl<M: Machine> ObjectIo<'_, M> {
         for (page, n) in pages.iter_mut().zip(0..run.len) {
             *page = (run.frames[n], run.first + n as u64);
         }
+        // Before somebody else can write a page of it, and say that all went well.
+        if failed {
+            self.object(object).count_error();
+        }
         let again = failed.then_some(PageMark::Dirty);
         self.change_marks(object, &pages[..run.len], PageMark::Writeback, again);
         for &pfn in run.frames() {
             ObjectFrame(self.0).end_write(pfn);
         }
         match failed {
-            true => {
-                self.object(object).count_error();
-                self.count(Counter::WritebackErrors, 1);
-            }
+            true => self.count(Counter::WritebackErrors, 1),
             false => {
                 self.count(Counter::PageOut, run.bytes.div_ceil(1024) as i64);
                 self.count(Counter::Written, run.len as i64);

@@ -232,3 +232,37 @@ fn told_gone<C: Arch>() {
     assert_eq!(fx.m().disk.gone(), [FILE]);
     fx.end([]);
 }
+
+/// A copy is refused and waits for the page, its turn to look again in hand, while who has the page
+/// finds no memory for the next one.
+#[test]
+fn who_has_pages_in_hand_waits_for_no_memory() {
+    const ROUNDS: u64 = 1000;
+    let fx = fixture_of::<X86_64>(4, 600, no_thp());
+    let object = fx.vm.objects().create(16 * KIB4).unwrap();
+    assert_eq!(fx.vm.objects().write(&object, 0, &[1; 8]).1, Ok(()));
+    let space = fx.vm.create().unwrap();
+    fx.map_private(&space, AT, 16 * KIB4, &object);
+    assert!(fx.vm.fault(&space, AT, Access::Read).is_ok());
+    let taken = fx.take_all_but(0, Order::BASE);
+    scope(|threads| {
+        threads.spawn(|| {
+            fx.run_on(1);
+            for _ in 0..ROUNDS {
+                assert_eq!(fx.vm.fault(&space, AT, Access::Write), Err(FaultError::NoMemory));
+            }
+        });
+        threads.spawn(|| {
+            fx.run_on(2);
+            for _ in 0..ROUNDS {
+                let pages = fx.vm.objects().grab(&object, 0, 2, GrabWait::Always).unwrap();
+                assert_eq!(pages.frames().len(), 1);
+                fx.vm.objects().release(pages, false);
+            }
+        });
+    });
+    fx.give_back(taken, Order::BASE);
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}

@@ -131,3 +131,24 @@ fn new_table<C: Arch>() {
     fx.vm.objects().discard(object);
     fx.end([space]);
 }
+
+#[test]
+fn a_page_around_is_that_of_its_own_index_in_large_objects_too() {
+    let fx = around::<X86_64>(4);
+    // A leaf says the low 21 bits of its index.
+    let high = 1u64 << 21;
+    let object = fx.object((high + 64) * KIB4);
+    assert_eq!(fx.vm.objects().write(&object, 0, &[0x11; 8]).1, Ok(()));
+    assert_eq!(fx.vm.objects().write(&object, (high - 2) * KIB4, &[0x22; 8]).1, Ok(()));
+    let space = fx.vm.create().expect("memory");
+    let part = ObjectPart { object: &object, offset: (high - 4) * KIB4 };
+    let at = page_at(0);
+    let placed = fx.vm.map_object(&space, Placement::At(at), 16 * KIB4, RW, part);
+    assert_eq!(placed, Ok(at));
+    read(&fx, &space, 2);
+    assert_eq!(mapped(&fx, &space), [2]);
+    assert_eq!(fx.peek(&space, page_at(4)), Ok(0), "page 2^21 is not page 0");
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}

@@ -15,6 +15,7 @@
 //! the mark of the dead first.
 
 use core::cell::Cell;
+use core::slice;
 
 use super::Trie;
 use super::edit::prefix;
@@ -69,6 +70,17 @@ impl<'r> TriePlace<'r> {
     pub(in super::super) fn parts(self) -> (Option<Node<'r>>, u64) {
         (self.node, self.base)
     }
+}
+
+/// What slots hold that a lookup has ended in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// Base pages, each of its own index.
+    Pages,
+    /// A leaf, if its word says so.
+    Leaf,
+    /// None of the index, whatever its word says: that has the low bits of an index alone.
+    Others,
 }
 
 impl<'e, M: Machine> Look<'e, M> {
@@ -126,29 +138,41 @@ impl<'e, M: Machine> Look<'e, M> {
         Some(leaf.entry())
     }
 
-    /// The slots of indices that follow each other, from one on: as many as lie in its node of base
-    /// pages. Where it has none: the slot in which the index has its word, or would have it. A
-    /// lookup in the same epoch may have ended near: also in a node that is dead by now, the words
-    /// are of that epoch.
+    /// The slots of indices that follow each other, from one on, and what they hold: as many as lie
+    /// in its node of base pages. Where it has none: the slot in which the index has its word, or
+    /// would have it. A lookup in the same epoch may have ended near: also in a node that is dead
+    /// by now, the words are of that epoch.
     #[inline]
     pub fn run_at(
         &self,
         index: u64,
         near: TriePlace<'e>,
         visits: &mut u64,
-    ) -> Result<&'e [AtomicU64], &'e AtomicU64> {
+    ) -> (&'e [AtomicU64], Holds) {
         let is_base = |node: &Node<'e>, base: u64| {
             node.word.level() == 0 && (base ^ index) >> node.word.top() == 0
         };
         if let Some(node) = near.node.filter(|node| is_base(node, near.base)) {
-            return Ok(node.slots_from(index));
+            return (node.slots_from(index), Holds::Pages);
         }
         match self.descend(index, None, visits).1 {
             Some(node) if is_base(&node, self.objects.header(node).base()) => {
-                Ok(node.slots_from(index))
+                (node.slots_from(index), Holds::Pages)
             }
-            Some(node) => Err(node.slot_of(index)),
-            None => Err(&self.trie.root),
+            node => {
+                let slot = node.map_or(&self.trie.root, |node| node.slot_of(index));
+                let holds = self.may_have(node, index);
+                (slice::from_ref(slot), if holds { Holds::Leaf } else { Holds::Others })
+            }
+        }
+    }
+
+    /// Whether a leaf whose low bits are those of the index is its, where a descent has ended.
+    #[inline]
+    fn may_have(&self, last: Option<Node<'_>>, index: u64) -> bool {
+        match last {
+            Some(node) if node.word.is_high() => self.covers(node, index),
+            _ => index >> LOW_BITS == 0,
         }
     }
 
@@ -183,11 +207,7 @@ impl<'e, M: Machine> Look<'e, M> {
     /// Whether a word that a descent has found is the leaf of an index.
     #[inline(always)]
     fn is_at(&self, leaf: Word, last: Option<Node<'_>>, index: u64) -> bool {
-        leaf.is_leaf_of(index)
-            && match last {
-                Some(node) if node.word.is_high() => self.covers(node, index),
-                _ => index >> LOW_BITS == 0,
-            }
+        leaf.is_leaf_of(index) && self.may_have(last, index)
     }
 }
 

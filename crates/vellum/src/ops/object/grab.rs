@@ -4,7 +4,7 @@
 //! none is one of zeros is put in by the same cursor: it stands where the lookup failed, and the
 //! frame is taken without the guard. Whatever has to wait gives the guard back, and looks again
 //! where it was. Who waits has the pages before frozen: as all wait in the order of the indices,
-//! none of two waits for the other.
+//! none of two waits for the other. For memory nobody waits with a page frozen.
 
 use crate::addr::{Order, PAGE_SIZE};
 use crate::error::{NoMemory, ObjectError};
@@ -78,14 +78,16 @@ impl<M: Machine> Grab<'_, M> {
     ) -> Result<(), ObjectError> {
         let waits = wait != GrabWait::Never;
         loop {
+            // Who has pages frozen waits for no memory: who has some in hand may wait for them.
+            let may_look = waits && run.taken == 0;
             let mut attempt = || self.in_hand(|| self.take_or_make(object, run));
-            let stop = if waits { self.with_memory(attempt) } else { attempt() };
+            let stop = if may_look { self.with_memory(attempt) } else { attempt() };
             match stop? {
                 Stop::Nothing => return Ok(()),
                 Stop::Beyond => return Err(ObjectError::Beyond),
                 // Some more were made.
                 Stop::Absent if self.object(object).pager().is_none() => continue,
-                Stop::Absent => self.fetch(object, run.next(), waits)?,
+                Stop::Absent => self.fetch(object, run, waits)?,
                 Stop::Taken(pfn) if waits => ObjectIo(self.0).wait_for_page(pfn),
                 Stop::Taken(pfn) => ObjectFrame(self.0).let_go(pfn),
             }
@@ -125,10 +127,12 @@ impl<M: Machine> Grab<'_, M> {
     }
 
     /// Has the pager fill a page that is absent, and waits for it if the caller does.
-    fn fetch(self, object: SlabRef, index: u64, waits: bool) -> Result<(), ObjectError> {
+    fn fetch(self, object: SlabRef, run: &Taking, waits: bool) -> Result<(), ObjectError> {
+        let index = run.next();
         let (want, mut top) = (ObjectBytes(self.0).want_for(index), Token::top());
         let mut fetch = || ObjectIo(self.0).fetch_page(object, index, &want, &mut top);
-        match if waits { self.with_memory(fetch) } else { fetch() }? {
+        let may_look = waits && run.taken == 0;
+        match if may_look { self.with_memory(fetch) } else { fetch() }? {
             Fetch::Begun(pfn) if waits => Ok(ObjectIo(self.0).wait_for_pager(pfn)?),
             Fetch::Begun(pfn) => {
                 ObjectFrame(self.0).let_go(pfn);

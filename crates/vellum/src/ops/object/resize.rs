@@ -175,9 +175,15 @@ impl<M: Machine> Resize<'_, M> {
             let taken;
             (taken, next) = self.freeze_pages(object, (first, end), kind, &mut pages);
             if taken == 0 && next.is_some() {
-                // Somebody has the next one frozen, perhaps a task of this CPU.
-                self.machine.relax();
-                self.let_others_run();
+                // Somebody has the next one frozen, perhaps a task of this CPU. Or a pager is at
+                // it, and it may be that nobody else asks for the answer.
+                match self.machine.page_answer() {
+                    Some(answer) => ObjectIo(self.0).answer(answer),
+                    None => {
+                        self.machine.relax();
+                        self.let_others_run();
+                    }
+                }
             }
             if taken == 0 {
                 continue;
