@@ -4,8 +4,9 @@
 use vellum::space::Rights;
 use vellum_proof::matrix::acts::{Action, PageChoice, PageRange, Step};
 use vellum_proof::matrix::failure::Failure;
+use vellum_proof::matrix::model::{Cell, Model};
 use vellum_proof::matrix::scenario::{Scenario, all, usual};
-use vellum_proof::matrix::spec::{Cell, Event, Model, Outcome, Refusal, Spec};
+use vellum_proof::matrix::spec::{Event, Outcome, Refusal, Spec};
 use vellum_proof::matrix::states::{EXTENTS, Places};
 
 use Outcome::{Done, Refused, Saved, Value};

@@ -4,7 +4,8 @@
 //! alone, and who waited for another one looks anew. So a read that may be told of has one page.
 
 use super::acts::{Action, Step};
-use super::spec::{Effect, Event, Model, Spec};
+use super::model::{Effect, Model};
+use super::spec::{Event, Spec};
 
 /// An answer of the pager by which somebody may fail: a run that it has not written, or a single
 /// page that it has not read.

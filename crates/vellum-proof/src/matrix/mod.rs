@@ -9,6 +9,7 @@
 pub mod acts;
 pub mod fail;
 pub mod failure;
+pub mod model;
 pub mod object;
 pub mod scenario;
 pub mod spec;

@@ -6,7 +6,8 @@
 //! What programs store past the end is in no pager: a page that is read anew has zeros there.
 
 use super::acts::Action;
-use super::spec::{Effect, ObjectWord, Outcome, Refusal, WORDS};
+use super::model::{Effect, ObjectWord, WORDS};
+use super::spec::{Outcome, Refusal};
 use super::states::{OBJECT_BYTES, OBJECT_PAGES};
 use crate::small::SAMPLES;
 

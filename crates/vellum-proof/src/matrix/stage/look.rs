@@ -9,7 +9,8 @@ use vellum::space::Page as Answer;
 
 use super::{Stage, side_name};
 use crate::matrix::acts::{Action, PageChoice, Step};
-use crate::matrix::spec::{Event, SIDES, Spec, WORDS};
+use crate::matrix::model::{SIDES, WORDS};
+use crate::matrix::spec::{Event, Spec};
 use crate::matrix::states::{EXTENTS, NAMED, OBJECT_PAGES};
 
 thread_local! {

@@ -31,7 +31,8 @@ use crate::small::{DEVICE, Plan, SAMPLES, Small};
 
 use super::acts::{Action, Line, PageChoice, PageRange, Step};
 use super::failure::Failure;
-use super::spec::{Cell as Page, Event, Model, Outcome, SIDES, WORDS};
+use super::model::{Cell as Page, Model, SIDES, WORDS};
+use super::spec::{Event, Outcome};
 use super::states::{
     EXTENTS, Mmu, OBJECT_BYTES, OBJECT_PAGES, PageState, Places, StartState, ThirdCpu,
 };

@@ -7,7 +7,7 @@ use vellum::entry::Codec;
 use super::{PAGER, Stage, word_of};
 use crate::explore::{Stop, pause};
 use crate::matrix::failure::Failure;
-use crate::matrix::spec::WORDS;
+use crate::matrix::model::WORDS;
 use crate::matrix::states::OBJECT_PAGES;
 use crate::small::disk::Trouble;
 use crate::small::{BYTES, Contents};
