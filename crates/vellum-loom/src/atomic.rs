@@ -297,6 +297,7 @@ macro_rules! atomic {
             }
             atomic!(@change $int, swap, |old, value| value);
             atomic!(@change $int, fetch_add, |old, value| old.wrapping_add(value));
+            atomic!(@change $int, fetch_max, |old, value| old.max(value));
             atomic!(@change $int, fetch_sub, |old, value| old.wrapping_sub(value));
             atomic!(@change $int, fetch_and, |old, value| old & value);
             atomic!(@change $int, fetch_or, |old, value| old | value);

@@ -172,6 +172,11 @@ pub(super) fn shared_word_touched() {
     }
 }
 
+/// Whether this thread holds no lock of the library: another CPU may run to its end.
+pub fn holds_no_lock() -> bool {
+    PREEMPT_OFF.get() == 0
+}
+
 /// What to do at each step of a thread; told whether the thread waits.
 type Each = Box<dyn FnMut(bool)>;
 

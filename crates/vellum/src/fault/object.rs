@@ -16,6 +16,8 @@
 //! where the lookup ended (`alloc.cursor`). Where that has to wait for memory or for the guard, the
 //! epoch is left, and everything is looked up anew.
 
+use core::iter;
+
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
@@ -214,7 +216,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     fn note_write(self, (object, index): (SlabRef, u64), epoch: EpochGuard<'_, M>) -> Step {
         self.object(object).attachments.keep();
         drop(epoch);
-        ObjectIo(self.0).mark_dirty(object, index);
+        ObjectIo(self.0).mark_dirty(object, iter::once(index));
         self.let_go_of(object);
         Step::Again
     }

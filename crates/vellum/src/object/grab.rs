@@ -60,7 +60,10 @@ impl Grabbed {
     ///
     /// # Panics
     /// If they are another `Vm`'s.
-    pub(crate) fn pages(&self, vm: usize) -> (SlabRef, impl Iterator<Item = ObjectPage> + '_) {
+    pub(crate) fn pages(
+        &self,
+        vm: usize,
+    ) -> (SlabRef, impl Iterator<Item = ObjectPage> + Clone + '_) {
         assert!(self.vm == vm, "the pages belong to another Vm");
         (self.object, self.frames().iter().copied().zip(self.first..))
     }

@@ -265,18 +265,22 @@ impl<M: Machine> ObjectIo<'_, M> {
         }
     }
 
-    /// Marks a page as written, so that it may be. The caller keeps the object, holds no lock and
-    /// is in no epoch. It has the page frozen, or looks again afterwards.
-    pub fn mark_dirty(self, object: SlabRef, index: u64) {
-        let record = self.object(object);
-        let mut top = Token::top();
-        let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
-        let mut cursor = guard.cursor();
-        if cursor.lookup(index).is_some() && cursor.set_mark(PageMark::Dirty) {
-            record.count_dirty(1);
-            self.count(Counter::DirtyPages, 1);
-            self.count(Counter::Dirtied, 1);
+    /// Marks pages as written, so that they may be. The caller keeps the object, holds no lock and
+    /// is in no epoch. It has the pages frozen, or looks again afterwards.
+    pub fn mark_dirty(self, object: SlabRef, indices: impl Iterator<Item = u64>) {
+        let (record, mut marked) = (self.object(object), 0);
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+            let mut cursor = guard.cursor();
+            for index in indices {
+                let is_there = cursor.lookup(index).is_some();
+                marked += i64::from(is_there && cursor.set_mark(PageMark::Dirty));
+            }
+            record.count_dirty(marked);
         }
+        self.count(Counter::DirtyPages, marked);
+        self.count(Counter::Dirtied, marked);
     }
 
     /// Freezes dirty pages of `[first, end)` that follow each other, as many as `out` has room for.

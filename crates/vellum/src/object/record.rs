@@ -59,15 +59,7 @@ impl Object {
 
     /// Whether there were errors that this handle was not told of, so far; it is from here on.
     pub(crate) fn hears(&self, errors: u64) -> bool {
-        let mut heard = self.heard.load(Ordering::Relaxed);
-        while heard < errors {
-            let order = (Ordering::Relaxed, Ordering::Relaxed);
-            match self.heard.compare_exchange(heard, errors, order.0, order.1) {
-                Ok(_) => return true,
-                Err(now) => heard = now,
-            }
-        }
-        false
+        self.heard.fetch_max(errors, Ordering::Relaxed) < errors
     }
 
     /// The record.

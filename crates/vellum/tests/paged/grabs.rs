@@ -266,3 +266,39 @@ fn who_has_pages_in_hand_waits_for_no_memory() {
     fx.vm.objects().discard(object);
     fx.end([space]);
 }
+
+/// As before, but the memory is wanted by another call of who has the page.
+#[test]
+fn who_waits_for_a_page_gives_its_turn_to_look_for_memory_back() {
+    const ROUNDS: u64 = 1000;
+    let fx = fixture_of::<X86_64>(4, 600, no_thp());
+    let object = fx.vm.objects().create(16 * KIB4).unwrap();
+    assert_eq!(fx.vm.objects().write(&object, 0, &[1; 8]).1, Ok(()));
+    let space = fx.vm.create().unwrap();
+    fx.map_private(&space, AT, 16 * KIB4, &object);
+    // The table is there; nothing of the first page is.
+    assert!(fx.vm.fault(&space, page_at(1), Access::Read).is_ok());
+    let taken = fx.take_all_but(0, Order::BASE);
+    scope(|threads| {
+        threads.spawn(|| {
+            fx.run_on(1);
+            for _ in 0..ROUNDS {
+                assert_eq!(fx.vm.fault(&space, AT, Access::Write), Err(FaultError::NoMemory));
+            }
+        });
+        threads.spawn(|| {
+            fx.run_on(2);
+            let objects = fx.vm.objects();
+            for _ in 0..ROUNDS {
+                let held = objects.grab(&object, 0, 1, GrabWait::Always).unwrap();
+                let more = objects.grab(&object, 5 * KIB4, 1, GrabWait::Always);
+                assert_eq!(more.err(), Some(ObjectError::NoMemory));
+                objects.release(held, false);
+            }
+        });
+    });
+    fx.give_back(taken, Order::BASE);
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}

@@ -199,3 +199,41 @@ fn a_wait_that_unwinds_ends_after_the_run_is_answered() {
     });
     assert_eq!((f.dirty(), f.disk().word(FILE, 1)), (0, 10));
 }
+
+#[test]
+fn a_page_that_may_be_written_again_has_its_error_counted() {
+    let mut rewritten = 0;
+    for step in 0.. {
+        let f = Rc::new(paged::<X86_64>(8 * KIB4));
+        let objects = f.fx.vm.objects();
+        let other = Rc::new(objects.another(&f.object));
+        // Of a run of three the first page is free before the others.
+        [1, 2, 3].into_iter().for_each(|n| f.poke(n, 10 * n).unwrap());
+        f.disk().set(LATE);
+        objects.write_back(&f.object, 0, u64::MAX);
+        f.disk().set(Habits { fails_writes: true, ..LATE });
+        let mut waiting = f.disk().waiting(f.fx.m());
+        f.disk().set(Habits::default());
+        // At each step of the answer another CPU writes the page, if it may, and is told.
+        let (held, handle) = (Rc::clone(&f), Rc::clone(&other));
+        let (left, told) = (Cell::new(step), Rc::new(Cell::new(None)));
+        let tell = Rc::clone(&told);
+        at_each_step(move |_| {
+            if holds_no_lock() && left.replace(left.get() - 1) == 0 {
+                set_cpu(1);
+                let objects = held.fx.vm.objects();
+                objects.write_back(&held.object, 0, u64::MAX);
+                let is_written = held.disk().word(FILE, 1) == 10;
+                let synced = objects.sync(&handle, 0, 0);
+                tell.set(Some((is_written, synced)));
+                set_cpu(0);
+            }
+        });
+        objects.answer(waiting.remove(0));
+        at_each_step(|_| ());
+        let Some((is_written, synced)) = told.take() else { break };
+        assert!(!is_written || synced.is_err(), "step {step}: written, and nothing was told");
+        rewritten += u64::from(is_written);
+    }
+    assert!(rewritten > 0, "the page was never free to be written");
+}

@@ -3,6 +3,8 @@
 //! Page by page, each inside one epoch: who takes a page out, or freezes it, waits for that. Bytes
 //! that a program stores through a mapping meanwhile may come before or after.
 
+use core::iter;
+
 use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::error::ObjectError;
 use crate::fault::Faults;
@@ -145,7 +147,8 @@ impl<M: Machine> ObjectBytes<'_, M> {
                         }
                     }
                     Chunk::Clean => {
-                        ObjectIo(self.0).mark_dirty(object.handle, at / PAGE_SIZE as u64)
+                        let index = at / PAGE_SIZE as u64;
+                        ObjectIo(self.0).mark_dirty(object.handle, iter::once(index));
                     }
                     // It was cut off meanwhile: as much as there is.
                     Chunk::Beyond => {}

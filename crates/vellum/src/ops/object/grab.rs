@@ -58,13 +58,10 @@ impl<M: Machine> Grab<'_, M> {
     pub fn release(self, grabbed: Grabbed, written: bool) {
         self.verb(Verb::Object, || {
             let (object, pages) = grabbed.pages(self.id());
-            let is_noted = written && self.object(object).notes_writes();
-            for (pfn, index) in pages {
-                if is_noted {
-                    ObjectIo(self.0).mark_dirty(object, index);
-                }
-                self.thaw(pfn);
+            if written && self.object(object).notes_writes() {
+                ObjectIo(self.0).mark_dirty(object, pages.clone().map(|page| page.1));
             }
+            pages.for_each(|page| self.thaw(page.0));
             self.let_go_of(object);
         });
     }

@@ -10,6 +10,8 @@
 //! becomes longer. Of the calls for one object one runs at a time: so a seal is set when no change
 //! of the size is under way, and each later one finds it.
 
+use core::iter;
+
 use crate::addr::{PAGE_SIZE, Pfn};
 use crate::error::ObjectError;
 use crate::fault::Faults;
@@ -111,7 +113,7 @@ impl<M: Machine> Resize<'_, M> {
             self.alone(record, || {
                 let is_there = self.with_part_cleared(handle, (at, end), |missing| {
                     if missing.is_none() {
-                        ObjectIo(self.0).mark_dirty(handle, index);
+                        ObjectIo(self.0).mark_dirty(handle, iter::once(index));
                     }
                     missing.is_none()
                 });
