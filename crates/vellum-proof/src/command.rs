@@ -25,6 +25,8 @@ pub const AREA: u64 = 1024;
 const LOW: u64 = 32;
 /// Objects with a handle at once.
 pub const OBJECTS: usize = 5;
+/// The slot of the only one that is larger than a block of 2 MiB.
+const LARGE: u8 = 2;
 /// Pages of an object that are used.
 const REACH: u64 = 640;
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -275,6 +277,9 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
 }
 
 fn map_object<S: Source>(from: &mut S, private: bool) -> Operation {
+    if from.once_in(8) {
+        return map_blocks(from, private);
+    }
     let to = match from.below(8) {
         0..5 => MapTarget::At(spot(from)),
         5..7 => MapTarget::Replace(spot(from)),
@@ -302,6 +307,17 @@ fn map_object<S: Source>(from: &mut S, private: bool) -> Operation {
     };
     let attrs = Attrs { rights: rights(from), thp, numa: None, leaf };
     Operation::MapObject(to, range, attrs, (object(from), offset), private)
+}
+
+/// Where blocks of 2 MiB fit, mostly.
+fn map_blocks<S: Source>(from: &mut S, private: bool) -> Operation {
+    let to = MapTarget::Replace(PageSpot::Page(AREAS[0] + (from.below(AREA) & !511)));
+    let (at, pages) = (PageSpot::Page(0), 512 + from.below(2) * 80);
+    let range = Stretch { at, near: false, fit: false, pages, skew: (0, 0) };
+    let thp = Some(HugeAdvice::Huge);
+    let attrs = Attrs { rights: Rights::READ_WRITE, thp, numa: None, leaf: LeafSize::Policy };
+    let offset = if from.once_in(4) { from.below(REACH) * PAGE } else { 0 };
+    Operation::MapObject(to, range, attrs, (LARGE, offset), private)
 }
 
 fn object<S: Source>(from: &mut S) -> u8 {

@@ -104,6 +104,7 @@ impl Setting {
             alloc_cursor: pick(4) != 0,
             file_readahead: [1, config.file_readahead][pick(2) as usize],
             file_around: [Order::BASE, config.file_around][pick(2) as usize],
+            object_huge: [Thp::Never, Thp::Advise, Thp::Always][pick(3) as usize],
             ..config
         };
         Setting { arm, plan, config, scarce }
@@ -135,6 +136,10 @@ mod tests {
             [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate]
                 .iter()
                 .all(|form| all.iter().any(|s| s.config.zero_huge == *form))
+        );
+        assert!(
+            both(|s| s.config.object_huge == Thp::Never)
+                && both(|s| s.config.object_huge == Thp::Always)
         );
         assert!(both(|s| s.config.alloc_zero) && both(|s| s.config.alloc_cursor));
         assert!(both(|s| s.config.clear_batch == ClearBatch::Pages(3)));

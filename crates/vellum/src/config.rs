@@ -180,6 +180,8 @@ pub struct Config {
     /// `file.around`: the aligned block around a read fault of which the pages that an object has
     /// are mapped; [`MOST_AROUND`] where it says more, [`Order::BASE`] for none but the page.
     pub file_around: Order,
+    /// `object.huge`: whether objects without a pager get blocks of 2 MiB.
+    pub object_huge: Thp,
     /// `file.readahead`: base pages that a pager is asked for at once while they are wanted in
     /// order; 512 at most, 1 for none ahead.
     pub file_readahead: u64,
@@ -204,6 +206,7 @@ impl Default for Config {
             tlb_batch: true,
             numa: NumaPolicy::default(),
             file_around: AROUND,
+            object_huge: Thp::Advise,
             file_readahead: RUN_PAGES as u64,
         }
     }
@@ -406,6 +409,17 @@ pub const SWITCHES: &[Switch] = &[
                 _ => return false,
             };
             true
+        },
+    },
+    Switch {
+        name: "object.huge",
+        values: "never|advise|always",
+        default: "advise",
+        trades: "as thp, for what several spaces map: fewer faults and TLB misses, for pages that \
+                 nobody uses",
+        set: |c, s, v| {
+            let values = [Thp::Never, Thp::Advise, Thp::Always];
+            s.choose(v, &mut c.object_huge, values)
         },
     },
     Switch {

@@ -230,6 +230,7 @@ is_also! {
     NoMemory, PoisonError: |_| PoisonError::NoMemory;
     NoMemory, ObjectError: |_| ObjectError::NoMemory;
     Stopped, FaultError: |_| FaultError::Stopped;
+    Stopped, ObjectError: |_| ObjectError::Stopped;
     RangeError, SpaceError: SpaceError::Range;
 }
 

@@ -89,6 +89,16 @@ counters! {
     PoisonSkippedZero = "poison_skipped_zero",
     /// Gauge: pages of objects that anonymous memory is behind.
     ShmemPages = "nr_shmem",
+    /// Gauge: blocks of 2 MiB among them.
+    ShmemHugePages = "nr_shmem_hugepages",
+    /// Blocks of 2 MiB that were made for objects.
+    ThpFileAlloc = "thp_file_alloc",
+    /// Times that such a block was wanted, and there was none.
+    ThpFileFallback = "thp_file_fallback",
+    /// Leaves of 2 MiB that map such a block.
+    ThpFileMapped = "thp_file_mapped",
+    /// Such blocks that have become single pages.
+    ThpSplitPage = "thp_split_page",
     /// Gauge: pages of objects that a pager is behind.
     FilePages = "nr_file_pages",
     /// Gauge: pages of objects that were written since their pager last had them, or since they
@@ -112,7 +122,8 @@ counters! {
     ReadaheadUnused = "readahead_unused",
     /// Runs that a pager could not write.
     WritebackErrors = "writeback_errors",
-    /// Gauge: pages of objects that at least one entry maps.
+    /// Gauge: pages of objects that at least one entry of 4 KiB maps, and 512 for each block that
+    /// at least one of 2 MiB maps. A page that is mapped in both ways counts twice.
     Mapped = "nr_mapped",
     /// Gauge: nodes of tries, those that wait to be freed included.
     ObjectNodes = "object_nodes",

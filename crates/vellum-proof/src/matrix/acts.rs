@@ -205,6 +205,10 @@ impl Line {
     pub fn wants_log(&self) -> bool {
         self.steps.iter().any(|s| s.act.wants_log())
     }
+    /// Whether it looks for data or holes.
+    pub fn seeks(&self) -> bool {
+        self.steps.iter().any(|s| matches!(s.act, Action::NextData(_) | Action::NextHole(_)))
+    }
     /// Whether it changes an object's size.
     pub fn resizes(&self) -> bool {
         self.steps.iter().any(|s| matches!(s.act, Action::Resize(_)))

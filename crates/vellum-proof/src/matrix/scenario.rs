@@ -126,6 +126,8 @@ fn fits(state: &StartState, line: &Line) -> bool {
         && (state.object || !line.wants_object())
         && (state.paged || !line.wants_pager())
         && (state.logged || !line.wants_log())
+        // Where in a block a hole begins the model does not know.
+        && (!state.block || !line.seeks())
 }
 
 /// Whether two scripts can meet: a space ends when nobody is in it.

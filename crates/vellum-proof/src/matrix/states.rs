@@ -45,6 +45,8 @@ pub struct StartState {
     pub frames_left: Option<u8>,
     /// The pages are those of an object.
     pub object: bool,
+    /// They lie in blocks of 2 MiB; with `small` entries of 4 KiB map them.
+    pub block: bool,
     /// The pages are those of the device.
     pub device: bool,
     /// Who writes them gets copies.
@@ -81,7 +83,14 @@ impl StartState {
         // With pages ahead all of the small object comes at once.
         let ahead = self.late.map_or(self.kind == PageState::Read, |late| late.ahead);
         let file_readahead = if ahead { 32 } else { 1 };
-        Config { thp, zero_huge: self.zeros, file_readahead, ..Config::default() }
+        let object_huge = if self.block { Thp::Always } else { Thp::Never };
+        Config { thp, zero_huge: self.zeros, object_huge, file_readahead, ..Config::default() }
+    }
+    /// Where one of the object's pages is in it, as the model numbers them, or its end: in blocks
+    /// the third stands for the rest of the first block, and the fourth for the second block.
+    pub fn in_object(&self, page: usize) -> u64 {
+        let page = page as u64;
+        PAGE * if self.block && page > 2 { (page - 2) * (MIB2 / PAGE) } else { page }
     }
 }
 
@@ -95,6 +104,7 @@ const fn state(name: &'static str, kind: PageState, huge: bool, zeros: ZeroHuge)
         island: false,
         frames_left: None,
         object: false,
+        block: false,
         device: false,
         private: false,
         paged: false,
@@ -120,6 +130,10 @@ const fn table(name: &'static str, kind: PageState) -> StartState {
 
 const fn object(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
     StartState { object: true, frames_left, ..state(name, kind, false, ZeroHuge::Off) }
+}
+
+const fn block(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
+    StartState { block: true, huge: true, ..object(name, kind, frames_left) }
 }
 
 const fn device(name: &'static str, kind: PageState, frames_left: Option<u8>) -> StartState {
@@ -181,6 +195,13 @@ pub const STATES: &[StartState] = &[
     object("object-shared", PageState::Shared, None),
     object("one-object-reserved", PageState::Reserved, Some(1)),
     object("none-object-shared", PageState::Shared, Some(0)),
+    block("block-reserved", PageState::Reserved, None),
+    block("block", PageState::Private, None),
+    block("block-shared", PageState::Shared, None),
+    block("one-block", PageState::Private, Some(1)),
+    block("none-block-shared", PageState::Shared, Some(0)),
+    StartState { small: true, ..block("block-small", PageState::Private, None) },
+    StartState { private: true, ..block("block-view", PageState::Read, None) },
     device("device-reserved", PageState::Reserved, None),
     device("device", PageState::Private, None),
     device("device-shared", PageState::Shared, None),

@@ -12,6 +12,7 @@ use crate::small::disk::{Disk, cut};
 use crate::small::{Contents, samples};
 
 const PAGE: u64 = PAGE_SIZE as u64;
+const BLOCK: u64 = 2 << 20;
 
 /// An object. A page that was never touched is absent.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Object {
     /// Absent pages that the library may have: an access made the page, and then there was no
     /// memory to map it.
     unsure: BTreeSet<u64>,
+    /// The library may make blocks of 2 MiB: any page of one may be there.
+    blocks: bool,
     seals: Seals,
     /// Pages that were written, if that is noted.
     written: Option<Written>,
@@ -49,7 +52,13 @@ impl Object {
     /// An object of so many bytes, all zero.
     pub fn new(bytes: u64) -> Object {
         let (pages, unsure) = (BTreeMap::new(), BTreeSet::new());
-        Object { bytes, pages, unsure, seals: Seals::default(), written: None, file: None }
+        let seals = Seals::default();
+        Object { bytes, pages, unsure, blocks: false, seals, written: None, file: None }
+    }
+
+    /// The same where the library may make blocks of 2 MiB.
+    pub fn of_blocks(bytes: u64) -> Object {
+        Object { blocks: true, ..Object::new(bytes) }
     }
 
     /// One of which writes are logged.
@@ -179,7 +188,13 @@ impl Object {
     pub fn count(&self) -> RangeInclusive<u64> {
         let sure = self.pages.len() as u64;
         let most = sure + self.unsure.len() as u64;
-        sure..=if self.is_read_ahead() { most.max(self.bytes.div_ceil(PAGE)) } else { most }
+        let all = match (self.is_read_ahead(), self.blocks) {
+            (true, _) => self.bytes.div_ceil(PAGE),
+            // One that crosses the end may be left whole.
+            (_, true) => self.bytes.div_ceil(BLOCK).saturating_mul(BLOCK / PAGE),
+            _ => 0,
+        };
+        sure..=most.max(all)
     }
 
     /// The indices of pages that there are.
@@ -194,7 +209,7 @@ impl Object {
 
     /// Whether the library may have that page.
     pub fn may_have(&self, index: u64) -> bool {
-        let may_be_ahead = self.is_read_ahead() && self.reaches(index);
+        let may_be_ahead = (self.is_read_ahead() || self.blocks) && self.reaches(index);
         self.has(index) || self.unsure.contains(&index) || may_be_ahead
     }
 
@@ -212,6 +227,11 @@ impl Object {
         }
         let at = |index: &u64| from.max(index * PAGE);
         let sure = self.pages.range(from / PAGE..).next().map(|(index, _)| at(index));
+        if self.blocks {
+            let is_start = |found: u64| found == from || found > from && found.is_multiple_of(PAGE);
+            let before = |found: u64| found < self.bytes && sure.is_none_or(|sure| found <= sure);
+            return found.map_or(sure.is_none(), |found| is_start(found) && before(found));
+        }
         let mut unsure = self.unsure.range(from / PAGE..).map(at);
         found == sure || unsure.any(|at| found == Some(at) && sure.is_none_or(|sure| at < sure))
     }
@@ -223,6 +243,14 @@ impl Object {
         }
         if self.is_paged() {
             return found == Some(self.bytes);
+        }
+        if self.blocks {
+            // Any page that is not sure to be there.
+            let is_start = |found: u64| found == from || found > from && found.is_multiple_of(PAGE);
+            return found.is_some_and(|found| {
+                found == self.bytes
+                    || found < self.bytes && is_start(found) && !self.has(found / PAGE)
+            });
         }
         let at = |index: u64| Some(from.max(index * PAGE).min(self.bytes));
         let mut index = from / PAGE;

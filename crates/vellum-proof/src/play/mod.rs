@@ -14,6 +14,7 @@ use std::fmt;
 use std::ops::Range;
 
 use vellum::addr::{Level, Order, Pfn, Va};
+use vellum::config::Thp;
 use vellum::entry::Codec;
 use vellum::error::{FaultError, RangeError, SpaceError};
 use vellum::machine::Use;
@@ -275,7 +276,9 @@ impl<'v, C: Codec> Play<'v, C> {
                 let there = self.objects.of(of).is_some_and(|(object, index)| {
                     object.may_have(index) && holds(object.contents(index))
                 });
-                rights == given && level == Level::ONE && allowed && there
+                let sized = level == Level::ONE
+                    || level == Level::TWO && self.vm.config().object_huge != Thp::Never;
+                rights == given && sized && allowed && there
             }
             _ => false,
         };

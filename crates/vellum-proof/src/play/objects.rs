@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use vellum::addr::PAGE_SIZE;
+use vellum::config::Thp;
 use vellum::entry::Codec;
 use vellum::error::ObjectError;
 use vellum::machine::Machine;
@@ -17,6 +18,7 @@ use super::bytes::{Piece, pieces};
 use crate::command::{ByteSpot, OBJECTS};
 use crate::model::object::Object;
 use crate::model::{Cell, Page};
+use crate::small::disk::cut;
 use crate::small::{Contents, samples};
 
 /// Bytes of an object that is made because a command names its slot.
@@ -128,6 +130,9 @@ impl<C: Codec> Play<'_, C> {
                 let model = match slot {
                     PAGED => self.file(name, BYTES[slot]),
                     LOGGED => Object::logged(BYTES[slot]),
+                    _ if self.vm.config().object_huge != Thp::Never => {
+                        Object::of_blocks(BYTES[slot])
+                    }
                     _ => Object::new(BYTES[slot]),
                 };
                 self.objects.all.insert(name, model);
@@ -141,15 +146,19 @@ impl<C: Codec> Play<'_, C> {
     /// Puts contents where the pager of that number finds them: more than the object has.
     fn file(&self, name: u64, bytes: u64) -> Object {
         let pages = bytes.div_ceil(PAGE_SIZE as u64) + 2;
+        let ahead = self.vm.config().file_readahead > 1;
         let page = |index: u64| {
             let byte = |n: usize| (name * 31 + index * 7 + n as u64) as u8 | 1;
             let mut page = Contents::default();
             page.iter_mut().enumerate().for_each(|(n, at)| *at = byte(n));
+            // Of a page that may be read before the object grows, the rest is zero then.
+            if ahead && index == bytes / PAGE_SIZE as u64 {
+                cut(&mut page, index, bytes);
+            }
             page
         };
         let mut disk = self.vm.machine().disk.borrow_mut();
         (0..pages).for_each(|index| disk.put(name, index, page(index)));
-        let ahead = self.vm.config().file_readahead > 1;
         Object::paged(bytes, (0..pages).map(page), ahead)
     }
 
@@ -457,7 +466,9 @@ impl<C: Codec> Play<'_, C> {
 
     fn usage_is(&self, slot: usize) {
         let ((handle, name), object) = (self.objects.handle(slot), self.objects.model(slot));
-        let ObjectUsage { bytes, pages, dirty_pages, seals } = self.vm.objects().usage(handle);
+        let ObjectUsage { bytes, pages, huge_pages, dirty_pages, seals } =
+            self.vm.objects().usage(handle);
+        assert!(huge_pages * 512 <= pages, "{huge_pages} blocks of object {name} of {pages} pages");
         assert_eq!(bytes, object.bytes(), "size of object {name}");
         assert_eq!(seals, object.seals(), "seals of object {name}");
         assert!(

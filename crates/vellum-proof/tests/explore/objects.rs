@@ -42,7 +42,6 @@ fn what_a_program_wrote_past_the_end_before_a_resize_is_zero_after_it() {
                 let object = object.borrow_mut().take().unwrap();
                 let mut byte = [0; 4];
                 assert_eq!(l.vm.objects().read(&object, 1000, &mut byte), (4, Ok(())));
-                println!("OUT before={} byte={byte:?}", before.get());
                 l.vm.objects().discard(object);
                 assert!(!before.get() || byte == [0; 4], "written past the end before the resize");
             }
@@ -148,6 +147,77 @@ fn a_space_ends_beside_a_punch_of_what_it_maps() {
     let punch: Script<Mapped> =
         Rc::new(|l| l.fixture.vm.objects().punch(&l.object, 0, 4096).unwrap());
     let done = explore(&make, &[exit, punch], 2, u64::MAX);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+/// An object without a space, of whose pages each has its number in each byte that is looked at.
+struct Numbered {
+    fixture: Fixture,
+    object: Object,
+}
+
+impl Numbered {
+    fn new(pages: u64, object_huge: Thp) -> Numbered {
+        let config = Config { thp: Thp::Never, object_huge, ..Config::default() };
+        let fixture = Fixture::new(2, 2048, config, MmuRules::X86_64);
+        fixture.enter(0);
+        fixture.keep(fixture.vm.create().expect("memory"));
+        let object = fixture.vm.objects().create(pages * 4096).expect("memory");
+        let numbered = Numbered { fixture, object };
+        (0..2).for_each(|page| numbered.write(page, page as u8 + 1));
+        numbered
+    }
+
+    fn write(&self, page: u64, byte: u8) {
+        let (_, done) = self.fixture.vm.objects().write(&self.object, page * 4096, &[byte; 4]);
+        done.expect("memory");
+    }
+
+    fn read(&self, page: u64) -> u8 {
+        let mut bytes = [0; 4];
+        let (_, done) = self.fixture.vm.objects().read(&self.object, page * 4096, &mut bytes);
+        done.expect("no pager");
+        assert!(bytes.iter().all(|&byte| byte == bytes[0]), "{bytes:?}");
+        bytes[0]
+    }
+}
+
+impl World for Numbered {
+    fn run_on(&self, cpu: usize, preempt_off: u32) -> u32 {
+        self.fixture.run_on(cpu, preempt_off)
+    }
+
+    fn check(self) {
+        self.fixture.vm.objects().discard(self.object);
+        self.fixture.check();
+    }
+}
+
+#[test]
+fn a_page_that_went_is_not_read_when_its_frame_is_used_anew() {
+    let read: Script<Numbered> = Rc::new(|l| {
+        let byte = l.read(0);
+        assert!(byte < 2, "the first page, or zeros, and not {byte}");
+    });
+    let punch: Script<Numbered> = Rc::new(|l| {
+        l.fixture.vm.objects().punch(&l.object, 0, 4096).unwrap();
+        l.write(2, 9);
+    });
+    let done = explore(&|| Numbered::new(3, Thp::Never), &[read, punch], 2, u64::MAX);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+#[test]
+fn a_page_of_a_block_that_is_split_is_not_taken_for_the_first_one() {
+    let read: Script<Numbered> = Rc::new(|l| assert_eq!(l.read(1), 2));
+    let punch: Script<Numbered> = Rc::new(|l| {
+        assert_eq!(l.fixture.vm.objects().usage(&l.object).huge_pages, 1);
+        l.fixture.vm.objects().punch(&l.object, 2 * 4096, 4096).unwrap();
+        assert_eq!(l.fixture.vm.objects().usage(&l.object).huge_pages, 0);
+    });
+    let done = explore(&|| Numbered::new(512, Thp::Always), &[read, punch], 2, 200_000);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }

@@ -19,9 +19,7 @@
 //! Blocks of 2 MiB and up are cleared outside of the epoch, since others may wait for the epoch;
 //! the descent is repeated afterwards.
 
-mod around;
 mod cow;
-mod device;
 mod exchange;
 mod migrate;
 pub(crate) mod object;

@@ -4,8 +4,7 @@ use crate::addr::{Level, Va};
 use crate::config::NumaPolicy;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
-use crate::fault::device::DeviceFault;
-use crate::fault::object::ObjectFault;
+use crate::fault::object::{DeviceFault, ObjectFault};
 use crate::fault::patience::PATIENCE;
 use crate::fault::reserved::Reserved;
 use crate::fault::zeros::ZeroPage;
@@ -216,7 +215,9 @@ impl<M: Machine> Serve<'_, M> {
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
             Entry::Reserved if attrs.is_device() => DeviceFault(self.0).serve(&seen, ask),
-            Entry::Reserved if attrs.has_object() => ObjectFault(self.0).serve(&seen, ask, epoch),
+            Entry::Reserved if attrs.has_object() => {
+                ObjectFault(self.0).serve(&seen, (ask, huge), epoch)
+            }
             Entry::Reserved
                 if access != Access::Write
                     && ask.origin != FaultOrigin::Owner

@@ -3,13 +3,12 @@
 //! The guard is held for the change alone. Whoever finds it taken looks again some times, and then
 //! leaves the epoch: who holds the guard may be waiting for that.
 
-use crate::addr::Pfn;
+use crate::addr::{Order, Pfn};
 use crate::frame::Data;
 use crate::machine::Machine;
-use crate::object::page::entry_for;
 use crate::object::record::ObjectRecord;
 use crate::object::trie::edit::Edit;
-use crate::object::{ObjectLayer, PageMark, TriePlace, Tries};
+use crate::object::{InsertError, ObjectLayer, PageMark, TrieEntry, TriePlace, Tries};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 
@@ -68,4 +67,18 @@ impl<'e, M: Machine> AtPlace<'e, M> {
         }
         marked.is_some()
     }
+}
+
+/// The entry of a page that may be put in at an index, which has to lie before the end. Under the
+/// guard.
+#[inline]
+pub(super) fn entry_for(
+    record: &ObjectRecord,
+    index: u64,
+    pfn: Pfn,
+) -> Result<TrieEntry, InsertError> {
+    if !record.has_page(index) {
+        return Err(InsertError::Index);
+    }
+    TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)
 }

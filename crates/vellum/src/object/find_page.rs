@@ -1,6 +1,6 @@
 //! What is at an index of an object, without its guard.
 
-use crate::addr::Pfn;
+use crate::addr::{Order, Pfn};
 use crate::frame::{Data, PageIo, Record, SlabRef};
 use crate::machine::{Machine, Work};
 use crate::object::record::ObjectRecord;
@@ -21,6 +21,9 @@ pub(crate) enum Present<'e> {
         /// Where it was found.
         place: TriePlace<'e>,
     },
+    /// A page of a block, which may be mapped as a whole, and is to be cut before an entry of 4 KiB
+    /// maps the page.
+    Block(Pfn),
     /// A page that nobody may map or touch until it is thawed.
     Frozen,
     /// The same; a pager fills it.
@@ -45,6 +48,16 @@ impl Run<'_> {
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// The block that covers the first of them, if one does.
+    #[inline(always)]
+    pub fn block(&self) -> Option<TrieEntry> {
+        if !matches!(self.holds, Holds::Leaf) {
+            return None;
+        }
+        let entry = self.first(1).next().and_then(|(_, entry)| entry);
+        entry.filter(|entry| entry.order() != Order::BASE)
     }
 
     /// What is there just now at the first ones, with their numbers.
@@ -91,7 +104,7 @@ impl<'e, M: Machine> FindPage<'e, M> {
         let (Some(entry), place) = found else { return Present::Absent(found.1) };
         let (pfn, frame) = (entry.pfn(), self.frames.record(entry.pfn()));
         if !self.is_usable(frame)
-            && let Some(other) = self.other_than_page(object, (index, pfn), Data::of(frame))
+            && let Some(other) = self.other_than_page(object, (index, entry), Data::of(frame))
         {
             return other;
         }
@@ -99,20 +112,24 @@ impl<'e, M: Machine> FindPage<'e, M> {
         Present::Page { pfn, dirty, place }
     }
 
-    /// A page is frozen, or was read ahead and is used now.
+    /// A page is frozen, or of a block, or was read ahead and is used now.
     #[cold]
     #[inline(never)]
     fn other_than_page(
         self,
         object: &ObjectRecord,
-        (index, pfn): (u64, Pfn),
+        (index, entry): (u64, TrieEntry),
         data: Data<'_>,
     ) -> Option<Present<'e>> {
         if data.is_frozen() {
             return Some(match data.io() {
-                Some(PageIo::Read) => Present::Reading(pfn),
+                Some(PageIo::Read) => Present::Reading(entry.pfn()),
                 _ => Present::Frozen,
             });
+        }
+        if data.is_block() {
+            let page = index & (entry.order().frames() - 1);
+            return Some(Present::Block(entry.pfn().add(page)));
         }
         if data.end_ahead() {
             self.count_here(Counter::ReadaheadUnused, -1);
@@ -125,11 +142,11 @@ impl<'e, M: Machine> FindPage<'e, M> {
     /// it is used from here on.
     #[cold]
     #[inline(never)]
-    pub fn is_first_used(self, object: &ObjectRecord, index: u64, frame: &Record) -> bool {
-        let data = Data::of(frame);
+    pub fn is_first_used(self, object: &ObjectRecord, index: u64, entry: TrieEntry) -> bool {
+        let data = Data::of(self.frames.record(entry.pfn()));
         !data.is_frozen()
             && !object.is_newest(index)
-            && self.other_than_page(object, (index, Pfn(0)), data).is_none()
+            && self.other_than_page(object, (index, entry), data).is_none()
     }
 
     /// What is at indices that follow each other, from one on: as many as lie in the same node of

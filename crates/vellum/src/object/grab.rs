@@ -4,8 +4,8 @@ use crate::addr::{Order, Pfn, Va};
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Machine, RUN_PAGES};
-use crate::object::manage::owner_of;
-use crate::object::page::entry_for;
+use crate::object::at_place::entry_for;
+use crate::object::record::owner_of;
 use crate::object::{InsertError, ObjectLayer, ObjectPage, TrieToken, Tries};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
@@ -95,6 +95,8 @@ pub(crate) enum Stop {
     Nothing,
     /// Somebody has it in hand. Its frame is kept.
     Taken(Pfn),
+    /// It lies in a block of 2 MiB, which is to be split.
+    Block,
     /// It is absent, or there is no node for it.
     Absent,
     /// The object ends before it.
@@ -135,6 +137,9 @@ impl<M: Machine> TakePages<'_, M> {
                     if data.is_taken() {
                         ObjectFrame(self.0).keep(entry.pfn());
                         break Stop::Taken(entry.pfn());
+                    }
+                    if data.is_block() {
+                        break Stop::Block;
                     }
                     if data.end_ahead() {
                         self.count_here(Counter::ReadaheadUnused, -1);

@@ -1,11 +1,11 @@
 //! Making objects, and freeing those that nobody keeps.
 
-use crate::addr::{Pfn, Va};
+use crate::addr::{Order, Pfn, Va};
 use crate::error::{Invalid, NoMemory, ObjectError, ensure};
-use crate::frame::{Data, Owner, SlabRef};
+use crate::frame::{Data, SlabRef};
 use crate::machine::{Machine, Use, Verb};
-use crate::object::record::{Object, ObjectRecord, Source};
-use crate::object::{MOST_BYTES, ObjectLayer, Tries};
+use crate::object::record::{Object, ObjectRecord, Source, owner_of};
+use crate::object::{BLOCK_PAGES, MOST_BYTES, ObjectBlock, ObjectLayer, Tries};
 use crate::rmap::attachment::Attach;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::{ObjectUsage, SpaceRecord, View};
@@ -30,8 +30,9 @@ impl<M: Machine> ObjectLayer<M> {
         let record = self.record_of_object(object);
         let mut top = Token::top();
         let guard = Tries::new(self).lock(&record.trie, &mut top);
-        let (bytes, pages) = (record.bytes(), guard.entries());
-        ObjectUsage { bytes, pages, dirty_pages: record.dirty(), seals: record.seals() }
+        let (bytes, huge_pages) = (record.bytes(), record.blocks());
+        let pages = guard.entries() + huge_pages * (BLOCK_PAGES - 1);
+        ObjectUsage { bytes, pages, huge_pages, dirty_pages: record.dirty(), seals: record.seals() }
     }
 
     /// An object of so many bytes.
@@ -160,8 +161,11 @@ impl<M: Machine> ObjectLayer<M> {
         }
         let mut pages = 0;
         Tries::new(self).clear(&record.trie, |_, entry| {
-            ObjectFrame(self).free(entry.pfn());
-            pages += 1;
+            match entry.order() {
+                Order::BASE => ObjectFrame(self).free(entry.pfn()),
+                _ => ObjectBlock(self).free(entry.pfn()),
+            }
+            pages += entry.order().frames() as i64;
         });
         self.count_object_pages(record, -pages);
         self.count(Counter::DirtyPages, -(record.dirty() as i64));
@@ -220,9 +224,4 @@ impl<M: Machine> ObjectLayer<M> {
         };
         self.count(counter, pages);
     }
-}
-
-/// The owner of an object's pages.
-pub(super) fn owner_of(object: SlabRef) -> Owner {
-    Owner::Object(object.raw())
 }

@@ -2,6 +2,7 @@
 //! cursor under the trie's guard.
 
 mod at_place;
+mod block;
 mod cursor;
 mod device;
 mod fetch;
@@ -16,6 +17,7 @@ mod trie;
 mod tries;
 
 pub(crate) use at_place::AtPlace;
+pub(crate) use block::{BLOCK_PAGES, ObjectBlock};
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
 pub use device::DeviceMemory;
 pub(crate) use fetch::Fetch;

@@ -4,10 +4,12 @@ use crate::addr::{Order, Pfn, Va};
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Machine, Use};
-use crate::object::at_place::AtPlace;
-use crate::object::manage::owner_of;
-use crate::object::record::ObjectRecord;
-use crate::object::{InsertError, ObjectIo, ObjectLayer, PageMark, TrieEntry, TriePlace, Tries};
+use crate::object::at_place::{AtPlace, entry_for};
+use crate::object::record::owner_of;
+use crate::object::{
+    BLOCK_PAGES, InsertError, ObjectBlock, ObjectIo, ObjectLayer, PageMark, TrieEntry, TriePlace,
+    Tries,
+};
 use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
 use crate::sync::{Above, EpochGuard, Object, Token};
@@ -24,8 +26,20 @@ pub(crate) enum PageKind {
     Clean,
 }
 
-/// A page that was taken out of an object, or is frozen: a frame, and its index.
+/// A page that was taken out of an object, or is frozen: a frame, and its index. Or a block: its
+/// first frame, which says so.
 pub(crate) type ObjectPage = (Pfn, u64);
+
+/// What [`ObjectLayer::freeze_pages`] has done.
+#[derive(Default)]
+pub(crate) struct Frozen {
+    /// So many pages are frozen, or one block.
+    pub count: usize,
+    /// Where to go on; none at the end.
+    pub next: Option<u64>,
+    /// The index of a block that is next, and crosses an end of the range.
+    pub crossing: Option<u64>,
+}
 
 impl<M: Machine> ObjectLayer<M> {
     /// Puts a page of zeros where there is none; it will be seen at `va` first. `false`: the index
@@ -102,22 +116,23 @@ impl<M: Machine> ObjectLayer<M> {
         Ok(pfn)
     }
 
-    /// Freezes the page at an index; `None` if there is none. Waits while somebody else has it
-    /// frozen, or a pager is at it. The caller keeps the object, holds no lock and is in no epoch.
-    /// From here on nobody maps the page or touches its bytes but through an entry.
-    pub fn freeze(&self, object: SlabRef, index: u64) -> Option<Pfn> {
+    /// Freezes the page at an index, or the block that it lies in; `None` if there is none. Waits
+    /// while somebody else has it frozen, or a pager is at it. The caller keeps the object, holds
+    /// no lock and is in no epoch. From here on nobody maps the page or touches its bytes but
+    /// through an entry.
+    pub fn freeze(&self, object: SlabRef, index: u64) -> Option<ObjectPage> {
         loop {
             let pfn = {
                 let mut top = Token::top();
                 let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
-                let pfn = guard.cursor().lookup(index)?.pfn();
-                let data = Data::of(self.frames.record(pfn));
+                let entry = guard.cursor().lookup(index)?;
+                let (pfn, data) = (entry.pfn(), Data::of(self.frames.record(entry.pfn())));
                 if !data.is_taken() {
                     ObjectFrame(self).freeze(pfn);
                     drop(guard);
                     // Who found it before is at his end.
                     self.epochs.synchronize(&self.machine, &mut Token::top());
-                    return Some(pfn);
+                    return Some((pfn, index & !(entry.order().frames() - 1)));
                 }
                 ObjectFrame(self).keep(pfn);
                 pfn
@@ -130,7 +145,7 @@ impl<M: Machine> ObjectLayer<M> {
     /// may keep its frame for a moment.
     pub(super) fn free_found_page(&self, pfn: Pfn) {
         if ObjectFrame(self).leave(pfn) {
-            self.frames.give_back(&self.machine, pfn, Order::BASE);
+            ObjectFrame(self).give_back(pfn);
         }
     }
 
@@ -158,17 +173,16 @@ impl<M: Machine> ObjectLayer<M> {
     }
 
     /// Freezes the pages of `[first, end)`, only those of the kind, as many as `out` has room for,
-    /// up to one that may not be frozen now; clean pages of which that is so are passed over. Says
-    /// how many, and where to go on; `None` at the end. As [`freeze`](ObjectLayer::freeze), but it
-    /// waits for nobody.
+    /// up to one that may not be frozen now; clean pages of which that is so are passed over. Or
+    /// one block. As [`freeze`](ObjectLayer::freeze), but it waits for nobody.
     pub fn freeze_pages(
         &self,
         object: SlabRef,
         (first, end): (u64, u64),
         kind: PageKind,
         out: &mut [ObjectPage],
-    ) -> (usize, Option<u64>) {
-        let (mut count, mut seen, mut next) = (0, 0, None);
+    ) -> Frozen {
+        let (mut count, mut seen, mut next, mut crossing) = (0, 0, None, None);
         {
             let mut top = Token::top();
             let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
@@ -177,9 +191,22 @@ impl<M: Machine> ObjectLayer<M> {
             cursor.walk(first, |index, entry| {
                 let frame = self.frames.record(entry.pfn());
                 let data = Data::of(frame);
+                let taken = data.is_taken_or_block();
+                if taken && entry.order() != Order::BASE {
+                    let after = index + entry.order().frames();
+                    next = Some(index.max(first));
+                    if index < first || after > end {
+                        crossing = Some(index);
+                    } else if count == 0 && !data.is_taken() {
+                        ObjectFrame(self).freeze_in(frame);
+                        out[0] = (entry.pfn(), index);
+                        (count, next) = (1, Some(after));
+                    }
+                    return false;
+                }
                 let dirty = entry.is_marked(PageMark::Dirty);
-                let passes = kind == PageKind::Clean && (data.is_taken() || dirty);
-                if seen == MOST_SEEN || !passes && (data.is_taken() || count == out.len()) {
+                let passes = kind == PageKind::Clean && (taken || dirty);
+                if seen == MOST_SEEN || !passes && (taken || count == out.len()) {
                     next = Some(index);
                     return false;
                 }
@@ -195,13 +222,14 @@ impl<M: Machine> ObjectLayer<M> {
         if count != 0 {
             self.epochs.synchronize(&self.machine, &mut Token::top());
         }
-        (count, next)
+        Frozen { count, next, crossing }
     }
 
-    /// Takes frozen pages that no space maps out of the object, and frees them when nobody can
-    /// still be looking at their records.
+    /// Takes frozen pages, or a frozen block, that no space maps out of the object, and frees them
+    /// when nobody can still be looking at their records.
     pub fn free_pages(&self, object: SlabRef, pages: &[ObjectPage]) {
         let (record, mut dirty) = (self.object(object), 0);
+        let block = ObjectFrame(self).is_block(pages).then(|| pages[0].0);
         {
             let mut top = Token::top();
             let mut guard = Tries::new(self).lock(&record.trie, &mut top);
@@ -209,26 +237,17 @@ impl<M: Machine> ObjectLayer<M> {
                 dirty += i64::from(entry.is_marked(PageMark::Dirty));
             });
             record.count_dirty(-dirty);
+            record.count_blocks(-i64::from(block.is_some()));
         }
         self.epochs.synchronize(&self.machine, &mut Token::top());
+        if let Some(first) = block {
+            ObjectBlock(self).free(first);
+            return self.count_object_pages(record, -(BLOCK_PAGES as i64));
+        }
         let frames = pages.iter().map(|&(pfn, _)| pfn);
         let frames = frames.filter(|&pfn| ObjectFrame(self).leave(pfn));
         self.frames.give_back_all(&self.machine, frames);
         self.count_object_pages(record, -(pages.len() as i64));
         self.count(Counter::DirtyPages, -dirty);
     }
-}
-
-/// The entry of a page that may be put in at an index, which has to lie before the end. Under the
-/// guard.
-#[inline]
-pub(super) fn entry_for(
-    record: &ObjectRecord,
-    index: u64,
-    pfn: Pfn,
-) -> Result<TrieEntry, InsertError> {
-    if !record.has_page(index) {
-        return Err(InsertError::Index);
-    }
-    TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)
 }

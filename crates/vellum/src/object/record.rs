@@ -2,9 +2,9 @@
 
 use core::ptr::NonNull;
 
-use crate::addr::PAGE_SIZE;
+use crate::addr::{Order, PAGE_SIZE};
 use crate::config::MOST_AHEAD;
-use crate::frame::SlabRef;
+use crate::frame::{Owner, SlabRef};
 use crate::machine::Machine;
 use crate::object::DeviceMemory;
 use crate::object::trie::{INDEX_END, Trie};
@@ -146,6 +146,8 @@ pub(crate) struct ObjectRecord {
     pattern: AtomicU32,
     /// Pages with the mark `Dirty`. Under the guard.
     dirty: AtomicU64,
+    /// Blocks of 2 MiB. Under the guard.
+    blocks: AtomicU64,
     /// Not 0 while a call takes pages out. Anyone, by exchange.
     changing: AtomicU64,
     /// Bit 0: it becomes no shorter; bit 1: no longer. Set by who has begun a change, read by
@@ -164,6 +166,7 @@ impl ObjectRecord {
         let (next, previous) = (AtomicU64::new(0), AtomicU64::new(0));
         let attachments = AttachmentList::new();
         let (dirty, seals) = (AtomicU64::new(0), AtomicU64::new(0));
+        let blocks = AtomicU64::new(0);
         let errors = AtomicU64::new(0);
         let (fetched, pattern) = (AtomicU64::new(0), AtomicU32::new(0));
         ObjectRecord {
@@ -174,6 +177,7 @@ impl ObjectRecord {
             fetched,
             pattern,
             dirty,
+            blocks,
             changing,
             seals,
             next,
@@ -286,6 +290,21 @@ impl ObjectRecord {
         self.dirty.store(dirty, Ordering::Relaxed);
     }
 
+    /// Blocks of 2 MiB that it has.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Counts such blocks. Under the guard.
+    pub(super) fn count_blocks(&self, blocks: i64) {
+        self.blocks.store(self.blocks().wrapping_add_signed(blocks), Ordering::Relaxed);
+    }
+
+    /// Whether a block of 2 MiB at an index may be mapped as a whole: all of it has bytes of it.
+    pub fn has_block(&self, index: u64) -> bool {
+        index + Order::HUGE.frames() <= self.bytes() / PAGE_SIZE as u64
+    }
+
     /// Pages that have at least one byte of it.
     #[inline]
     pub fn pages(&self) -> u64 {
@@ -326,4 +345,9 @@ impl ObjectRecord {
         let bits = u64::from(seals.shrink) | u64::from(seals.grow) << 1;
         self.seals.fetch_or(bits, Ordering::Release);
     }
+}
+
+/// The owner of an object's pages.
+pub(super) fn owner_of(object: SlabRef) -> Owner {
+    Owner::Object(object.raw())
 }

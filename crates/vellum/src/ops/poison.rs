@@ -13,12 +13,14 @@
 use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
-use crate::fault::object::ObjectFault;
+use crate::fault::object::UnmapObject;
 use crate::fault::{Faults, Migrate, Migrated, Seen};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
+use crate::ops::object::split::Split;
 use crate::pagetable::transit::frame_of;
 use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{MmapLock, Token};
@@ -93,7 +95,9 @@ impl<'v, M: Machine> Poison<'v, M> {
         {
             // Waiting for other spaces needs the mmap lock given back.
             self.object(object).attachments.keep();
-            let want = self.want(&seen);
+            let (want, pages) =
+                (self.want(&seen), seen.spot.level.entry_bytes() / PAGE_SIZE as u64);
+            let frame = frame.add(va.page() & (pages - 1));
             return Ok(Poisoned::Object(PageOfObject { object, index, frame, want }));
         }
         let new = self.frames.alloc(&self.machine, Order::BASE, &self.want(&seen))?;
@@ -112,9 +116,14 @@ impl<'v, M: Machine> Poison<'v, M> {
         let PageOfObject { object, index, frame, ref want } = *page;
         let want = AllocRequest { use_: Use::Object, ..*want };
         let new = self.frames.alloc(&self.machine, Order::BASE, &want);
+        // Nothing happens where there is no memory for either.
+        let new = new.and_then(|new| {
+            let split = Split(self.0).split(object, index);
+            split.inspect_err(|_| self.untake(new, Order::BASE)).map(|()| new)
+        });
         let done = new.map(|new| match self.freeze(object, index) {
-            Some(old) if old == frame => {
-                ObjectFault(self.0).unmap_everywhere(object, &[(old, index)]);
+            Some((old, _)) if old == frame && !ObjectFrame(self.0).is_block(&[(old, index)]) => {
+                UnmapObject(self.0).everywhere(object, &[(old, index)]);
                 if self.config.alloc_zero {
                     self.clear_page(new, va);
                 }
@@ -127,7 +136,7 @@ impl<'v, M: Machine> Poison<'v, M> {
             }
             // Another page came there since the frame was seen, or none.
             other => {
-                other.into_iter().for_each(|other| self.thaw(other));
+                other.into_iter().for_each(|other| self.thaw(other.0));
                 self.untake(new, Order::BASE);
                 Poisoned::Again
             }

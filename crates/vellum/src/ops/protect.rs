@@ -177,7 +177,7 @@ impl<'v, M: Machine> Protect<'v, M> {
             }
             if let Entry::Busy(Busy::Shared(pfn)) = busy {
                 at.node.sub_resident(1);
-                self.release_shared(flushed, pfn);
+                self.release_shared(flushed, pfn, at.level);
             }
             true
         });

@@ -357,7 +357,7 @@ impl<M: Machine> Unmap<'_, M> {
                 }
                 Entry::Busy(Busy::Nothing) => {}
                 Entry::Busy(Busy::Shared(pfn)) => {
-                    self.release_shared(&reap.flushed, pfn);
+                    self.release_shared(&reap.flushed, pfn, level);
                     shared += 1;
                 }
                 Entry::Detached(child) => {
@@ -394,7 +394,7 @@ impl<M: Machine> Unmap<'_, M> {
                 }
                 Entry::Busy(Busy::Nothing) => {}
                 Entry::Busy(Busy::Shared(pfn)) => {
-                    self.release_shared(&reap.flushed, pfn);
+                    self.release_shared(&reap.flushed, pfn, level);
                     shared += 1;
                 }
                 _ => continue,

@@ -6,7 +6,7 @@
 //! zeros. Rejected: asking a mark ("dirty, so it was copied already"), which others may have set;
 //! that is how Linux wrote into the huge page of zeros (CVE-2017-1000405).
 
-use crate::addr::{Pfn, Va};
+use crate::addr::{Order, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::fault::Faults;
@@ -126,7 +126,9 @@ impl<M: Machine> WriteForced<'_, M> {
                 let noted = ObjectFault(self.0).write_mapped(&seen, (pfn, flags), epoch);
                 Some(noted.map(Forced::Look))
             }
-            (Entry::Shared(pfn, flags), _) => {
+            (Entry::Shared(first, flags), order) => {
+                let pages = order.unwrap_or(Order::BASE).frames();
+                let pfn = first.add(va.page() & (pages - 1));
                 let mut top = Token::top();
                 let _guard = spot.node.lock(m, &mut top);
                 // A `protect` may be on its way here.

@@ -14,7 +14,7 @@ use crate::machine::{Act, Machine};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::preallocated::Preallocated;
-use crate::pagetable::split::split_device;
+use crate::pagetable::split::{split_device, zap_block};
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
 use crate::sync::Token;
@@ -120,6 +120,7 @@ impl<M: Machine> PageTables<M> {
                 Entry::Leaf(..) | Entry::Inaccessible(_) => {
                     self.split_leaf(space, at, va, frame, || true)
                 }
+                Entry::Shared(..) => zap_block(self, space, at, va, frame),
                 Entry::Device(..) => split_device(self, space, at, va, frame),
                 Entry::ZeroTable(_) => self.open_zeros(space, at, va, frame),
                 _ => self.push_down(at, frame),

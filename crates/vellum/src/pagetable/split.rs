@@ -129,3 +129,33 @@ pub(super) fn split_device<M: Machine>(
     });
     true
 }
+
+/// As [`PageTables::split_leaf`], for a leaf that maps a block of an object: nothing is mapped
+/// after that, and faults map its pages anew.
+#[cold]
+pub(super) fn zap_block<M: Machine>(
+    tables: &PageTables<M>,
+    space: &SpaceRecord,
+    at: Place<'_>,
+    va: Va,
+    frame: Pfn,
+) -> bool {
+    let Place { node, level, slot, .. } = at;
+    let below = level.child();
+    let reserved = M::Codec::encode(Entry::Reserved, below);
+    let child = tables.init_node(frame, below, Some((node.pfn, slot)), reserved);
+    let busy = |entry| M::Codec::encode(PageTables::<M>::busy(entry, false), level);
+    let made = tables.make_busy(at, || true, busy);
+    let Some((Entry::Shared(block, _), transit)) = made else {
+        tables.count(Counter::TablePages, -1);
+        return false;
+    };
+    tables.settle(transit, || {
+        let mut receipt = Receipt::new();
+        receipt.leaf(va, level);
+        let flushed = tables.flush(space, receipt);
+        tables.release_shared(&flushed, block, level);
+        (Settled::new(Entry::Table(child.pfn), -1), ())
+    });
+    true
+}

@@ -76,9 +76,9 @@ impl<'a> Transit<'a> {
     pub fn drop_with_node(self) {}
 }
 
-/// What stands for a base leaf of a frame all of whose mappings are exchanged, or taken out.
-fn migrating<M: Machine>(pfn: Pfn) -> u64 {
-    M::Codec::encode(Entry::Busy(Busy::Migrate(pfn)), Level::ONE)
+/// What stands for a leaf of a frame all of whose mappings are exchanged, or taken out.
+fn migrating<M: Machine>(pfn: Pfn, level: Level) -> u64 {
+    M::Codec::encode(Entry::Busy(Busy::Migrate(pfn)), level)
 }
 
 impl<M: Machine> PageTables<M> {
@@ -156,11 +156,12 @@ pub(crate) struct TakeOut<'v, M: Machine>(pub &'v PageTables<M>);
 over!(TakeOut, PageTables);
 
 impl<M: Machine> TakeOut<'_, M> {
-    /// Makes entries of one lowest table busy, which are given by their slots and the frames that
-    /// they should map, and tells of each that did. They are [left](Transit::leave).
+    /// Makes entries of one table busy, whose entries are of that level, which are given by their
+    /// slots and the frames that they should map, and tells of each that did. They are
+    /// [left](Transit::leave).
     pub fn make_busy(
         self,
-        node: Node<'_>,
+        (node, level): (Node<'_>, Level),
         leaves: impl Iterator<Item = (usize, Pfn)>,
         mut taken: impl FnMut(usize),
     ) {
@@ -170,8 +171,8 @@ impl<M: Machine> TakeOut<'_, M> {
             return;
         }
         for (slot, pfn) in leaves {
-            let at = Place { node, level: Level::ONE, slot, raw: 0 };
-            let same = |entry| (frame_of(entry) == Some(pfn)).then(|| migrating::<M>(pfn));
+            let at = Place { node, level, slot, raw: 0 };
+            let same = |entry| (frame_of(entry) == Some(pfn)).then(|| migrating::<M>(pfn, level));
             if self.exchange(at, same).is_some() {
                 Transit::begin(at).leave();
                 taken(slot);
@@ -183,7 +184,7 @@ impl<M: Machine> TakeOut<'_, M> {
     /// frames that they mapped.
     pub fn settle(
         self,
-        node: Node<'_>,
+        (node, level): (Node<'_>, Level),
         leaves: impl Iterator<Item = (usize, Pfn)>,
         entry: Entry,
         mut gone: impl FnMut(Pfn),
@@ -191,9 +192,9 @@ impl<M: Machine> TakeOut<'_, M> {
         let m = &self.machine;
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
-        let (entry, mut settled) = (M::Codec::encode(entry, Level::ONE), 0);
+        let (entry, mut settled) = (M::Codec::encode(entry, level), 0);
         for (slot, pfn) in leaves {
-            if m.entry(node.pfn, slot) == migrating::<M>(pfn) {
+            if m.entry(node.pfn, slot) == migrating::<M>(pfn, level) {
                 m.set_entry(node.pfn, slot, entry);
                 settled += 1;
                 gone(pfn);

@@ -14,7 +14,7 @@
 //! Word 1 of a data frame's record, beside `frame::Data`'s use of it: the five highest bits
 //! hold 1 + the order of the units the block was split into, 0 while it is whole.
 
-use crate::addr::{Order, Pfn};
+use crate::addr::{Level, Order, Pfn};
 use crate::error::NoMemory;
 use crate::frame::{Data, Owner, REFERENCE, SPLIT, SPLIT_SHIFT, USES};
 use crate::machine::{Machine, Use, Work};
@@ -103,30 +103,34 @@ impl<M: Machine> Rmap<M> {
         });
     }
 
-    /// Counts one more entry that maps a page of an object, which the object itself counts as one
-    /// mapping. The object keeps the page meanwhile.
+    /// Counts one more entry of a level that maps a page of an object, or a block, which the object
+    /// itself counts as one mapping. The object keeps the page meanwhile.
     ///
     /// # Errors
     /// The page is mapped too often already: a space may map it at many places.
-    pub(crate) fn add_shared_mapping(&self, pfn: Pfn) -> Result<(), NoMemory> {
-        if ObjectFrame(self).add_mapping(pfn)? {
+    pub(crate) fn add_shared_mapping(&self, pfn: Pfn, level: Level) -> Result<(), NoMemory> {
+        if level != Level::ONE {
+            ObjectFrame(self).add_leaf(pfn);
+        } else if ObjectFrame(self).add_mapping(pfn)? {
             self.count(Counter::Mapped, 1);
         }
         Ok(())
     }
 
     /// One such entry less, of which no CPU has a translation. The object's own mapping is left.
-    pub(crate) fn sub_shared_mapping(&self, pfn: Pfn) {
+    pub(crate) fn sub_shared_mapping(&self, pfn: Pfn, level: Level) {
         self.assert_data(pfn);
-        if ObjectFrame(self).sub_mapping(pfn) {
+        if level != Level::ONE {
+            ObjectFrame(self).sub_leaf(pfn);
+        } else if ObjectFrame(self).sub_mapping(pfn) {
             self.count(Counter::Mapped, -1);
         }
     }
 
     /// Takes the flush of the leaf as proof.
     #[inline]
-    pub(crate) fn release_shared(&self, _flushed: &Flushed, pfn: Pfn) {
-        self.sub_shared_mapping(pfn);
+    pub(crate) fn release_shared(&self, _flushed: &Flushed, pfn: Pfn, level: Level) {
+        self.sub_shared_mapping(pfn, level);
     }
 
     /// Whether no entry maps a page of an object.

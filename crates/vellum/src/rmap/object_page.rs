@@ -3,12 +3,13 @@
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::frame::{Data, PageIo, REFERENCE, Record, USES};
-use crate::machine::Machine;
+use crate::machine::{Machine, Work};
 use crate::platform::over;
 use crate::rmap::Rmap;
 use crate::rmap::map_count::{MOST_SHARED, is_objects_alone};
+use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
-use crate::sync::touch;
+use crate::sync::{Token, touch};
 use crate::tlb::Flushed;
 
 pub(crate) struct ObjectFrame<'v, M: Machine>(pub &'v Rmap<M>);
@@ -88,6 +89,61 @@ impl<M: Machine> ObjectFrame<'_, M> {
         self.sub_mapping(pfn)
     }
 
+    /// An entry more that maps a block as a whole.
+    pub fn add_leaf(self, first: Pfn) {
+        let leaves = Data::of(self.frames.record(first)).leaves();
+        touch(&self.machine, leaves, true);
+        if leaves.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.count(Counter::Mapped, Order::HUGE.frames() as i64);
+        }
+    }
+
+    /// The opposite, of an entry of which no CPU has a translation.
+    pub fn sub_leaf(self, first: Pfn) {
+        let leaves = Data::of(self.frames.record(first)).leaves();
+        touch(&self.machine, leaves, true);
+        if leaves.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.count(Counter::Mapped, -(Order::HUGE.frames() as i64));
+        }
+    }
+
+    /// Whether frozen pages, with their indices, are one block by its first page.
+    pub fn is_block(self, pages: &[(Pfn, u64)]) -> bool {
+        matches!(pages, [page] if Data::of(self.frames.record(page.0)).is_block())
+    }
+
+    /// Whether no entry maps a frozen block or a page of it.
+    pub fn is_block_unmapped(self, first: Pfn) -> bool {
+        let data = Data::of(self.frames.record(first));
+        touch(&self.machine, data.leaves(), false);
+        let pages = if data.is_cut() { Order::HUGE.frames() } else { 1 };
+        self.machine.work(Work::Scan, pages);
+        let is_alone = |page| {
+            let word = self.count_word(first.add(page));
+            is_objects_alone(word.load(Ordering::Acquire)) || self.is_unmapped(first.add(page))
+        };
+        data.leaves().load(Ordering::Acquire) == 0 && (0..pages).all(is_alone)
+    }
+
+    /// Gives each frame of a block a record of its own, so that entries of 4 KiB can map its pages.
+    /// Inside an epoch in which the block was found, or by who has it frozen.
+    pub fn cut(self, first: Pfn) {
+        let (m, data) = (&self.machine, Data::of(self.frames.record(first)));
+        let mut top = Token::top();
+        let _busy = data.busy().lock(m, &mut top, first.0);
+        if data.is_cut() {
+            return;
+        }
+        // SAFETY: the object keeps the block, which is freed by who has it frozen.
+        unsafe { self.frames.split(m, first, Order::HUGE, Order::BASE) };
+        m.work(Work::Scan, Order::HUGE.frames());
+        for page in 1..Order::HUGE.frames() {
+            let record = self.frames.record(first.add(page));
+            Data::init(record, Order::BASE, data.owner(), data.index() + page);
+        }
+        data.set_cut();
+    }
+
     /// Freezes the page. Under the object's guard.
     pub fn freeze(self, pfn: Pfn) {
         self.changed(pfn).freeze();
@@ -104,6 +160,12 @@ impl<M: Machine> ObjectFrame<'_, M> {
     pub fn thaw(self, pfn: Pfn) {
         self.changed(pfn).thaw();
         self.machine.wake(pfn.0);
+    }
+
+    /// As [`Data::end_block`], and wakes who waits.
+    pub fn end_block(self, first: Pfn) {
+        self.changed(first).end_block();
+        self.machine.wake(first.0);
     }
 
     /// As [`Data::begin_io`].
@@ -139,7 +201,13 @@ impl<M: Machine> ObjectFrame<'_, M> {
         let word = self.count_word(pfn);
         touch(&self.machine, word, true);
         if word.fetch_sub(one, Ordering::AcqRel) & USES == one {
-            self.frames.give_back(&self.machine, pfn, Order::BASE);
+            self.give_back(pfn);
         }
+    }
+
+    /// Frees a frame; a block as a whole, whose frames have no records of their own.
+    pub fn give_back(self, pfn: Pfn) {
+        let order = self.frames.record(pfn).order();
+        self.frames.give_back(&self.machine, pfn, order);
     }
 }

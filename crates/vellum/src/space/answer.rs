@@ -111,7 +111,9 @@ pub struct ObjectUsage {
     pub bytes: u64,
     /// Pages of 4 KiB that it has in memory.
     pub pages: u64,
-    /// Those of them that were written since its pager last had them.
+    /// Blocks of 2 MiB among them, which have 512 each.
+    pub huge_pages: u64,
+    /// Pages that were written since its pager last had them.
     pub dirty_pages: u64,
     /// What is forbidden of its size.
     pub seals: Seals,

@@ -100,7 +100,7 @@ impl<M: Machine> Regions<M> {
                 }
                 entry => {
                     if let Some(pfn) = self.shared_page_of(entry) {
-                        self.release_shared(flushed, pfn);
+                        self.release_shared(flushed, pfn, level);
                     } else if let Some(pfn) = self.page_of(entry)
                         && let Some(order) = level.leaf_order()
                     {
@@ -130,7 +130,7 @@ impl<M: Machine> Regions<M> {
             if raw != 0 {
                 let page = match M::Codec::decode(raw, Level::ONE) {
                     Entry::Shared(pfn, _) | Entry::Busy(Busy::Shared(pfn)) => {
-                        self.release_shared(flushed, pfn);
+                        self.release_shared(flushed, pfn, Level::ONE);
                         None
                     }
                     Entry::Leaf(pfn, _) if pfn.0.wrapping_sub(zeros.0.0) >= zeros.1 => Some(pfn),

@@ -1,6 +1,7 @@
 //! Objects that spaces map: what one writes the others see, and what each verb does there.
 
 mod around;
+mod blocks;
 mod bytes;
 mod cursor;
 mod device;

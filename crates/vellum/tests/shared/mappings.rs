@@ -100,7 +100,7 @@ fn pages_of_objects_are_no_anonymous_ones() {
 }
 
 #[test]
-fn a_mapping_of_an_object_has_base_pages_whatever_the_switch_says() {
+fn a_mapping_of_an_object_has_base_pages_whatever_thp_says() {
     let fx = fixture(4096, Config::default());
     let object = fx.object(4 * MIB2);
     let space = fx.with_object(AT, 4 * MIB2, &object);

@@ -21,7 +21,7 @@ impl<C: Codec> Stage<C> {
     pub(super) fn act_on_object(&self, act: Action, value: u32) -> Outcome {
         let (objects, object) = (self.vm.objects(), self.object.borrow());
         let object = object.as_ref().expect("an object");
-        let at = |page: usize, word: usize| page as u64 * 4096 + SAMPLES[word] as u64;
+        let at = |page, word: usize| self.state.in_object(page) + SAMPLES[word] as u64;
         match act {
             Action::ReadObject(page, word) => {
                 let mut bytes = [0; 4];
@@ -40,7 +40,7 @@ impl<C: Codec> Stage<C> {
             Action::Resize(bytes) => {
                 // Who makes a file shorter does so here, too, before others make it longer.
                 self.begin_resize();
-                let done = objects.resize(object, bytes);
+                let done = objects.resize(object, self.in_object(bytes));
                 if done.is_ok() {
                     self.vm.machine().disk.borrow_mut().truncate(PAGER, bytes);
                 }
@@ -89,7 +89,7 @@ impl<C: Codec> Stage<C> {
                 let told = |page: usize| pages[..count].contains(&(page as u64 * 4096));
                 Outcome::Harvested(std::array::from_fn(told))
             }
-            Action::Punch(pages) => match objects.punch(object, 0, pages as u64 * 4096) {
+            Action::Punch(pages) => match objects.punch(object, 0, self.state.in_object(pages)) {
                 Ok(()) => Outcome::Done,
                 Err(error) => Outcome::Refused(of_object(error)),
             },
@@ -103,6 +103,11 @@ impl<C: Codec> Stage<C> {
             }
             other => panic!("{other:?} is no call on an object"),
         }
+    }
+
+    /// An offset into the object, by one into the pages that the model knows.
+    fn in_object(&self, offset: u64) -> u64 {
+        self.state.in_object((offset / 4096) as usize) + offset % 4096
     }
 
     /// Waits until nobody changes the size of a file.

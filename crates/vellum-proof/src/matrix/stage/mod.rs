@@ -20,7 +20,7 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::{CacheMode, Codec};
 use vellum::error::SpaceError;
 use vellum::machine::{Machine, Use};
-use vellum::space::{Attrs, Placement, Rights, Space};
+use vellum::space::{Attrs, HugeAdvice, Placement, Rights, Space};
 use vellum::unstable::AllocRequest;
 use vellum::vm::{DeviceMemory, Object, ObjectPart, Vm};
 use vellum_host::mmu::buffer::Shape;
@@ -175,7 +175,7 @@ impl<C: Codec> Stage<C> {
             let object = match (self.state.paged, self.state.logged) {
                 (true, _) => objects.create_paged(OBJECT_BYTES, PAGER),
                 (_, true) => objects.create_logged(OBJECT_BYTES),
-                _ => objects.create(OBJECT_BYTES),
+                _ => objects.create(self.state.in_object(OBJECT_PAGES)),
             };
             let object = object.expect("memory");
             self.object.replace(Some(object));
@@ -183,8 +183,8 @@ impl<C: Codec> Stage<C> {
         }
         if self.state.late.is_some() {
             self.fill_disk();
-        } else if self.state.private {
-            // A copy of a page is not to look like zeros.
+        } else if self.state.private || self.state.block && self.state.small {
+            // A copy of a page is not to look like zeros. Blocks are there before entries are.
             for (page, word) in (0..OBJECT_PAGES).flat_map(|n| (0..WORDS).map(move |w| (n, w))) {
                 let value = word_of(0x80 + page, word);
                 let done = self.act_on_object(Action::WriteObject(page, word), value);
@@ -208,7 +208,9 @@ impl<C: Codec> Stage<C> {
                 let first = pages.iter().flatten().count();
                 let private = self.state.private;
                 self.map_object(&space, at, range.bytes(), (first, private)).expect("a hole");
-                for (extent, page) in extents.zip(first..) {
+                let mut extents: Vec<usize> = extents.collect();
+                extents.sort_by_key(|&extent| self.places.extents[extent].start);
+                for (extent, page) in extents.into_iter().zip(first..) {
                     pages[extent] = Some(Page::of_object(rights, page, private));
                 }
                 continue;
@@ -284,8 +286,10 @@ impl<C: Codec> Stage<C> {
     ) -> Result<Va, SpaceError> {
         let object = self.object.borrow();
         let object = object.as_ref().expect("an object");
-        let part = ObjectPart { object, offset: first as u64 * 4096 };
-        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let part = ObjectPart { object, offset: self.state.in_object(first) };
+        let no_huge = self.state.block && self.state.small;
+        let thp = no_huge.then_some(HugeAdvice::NoHuge);
+        let attrs = Attrs { thp, ..Attrs::anonymous(Rights::READ_WRITE) };
         match private {
             true => self.vm.map_private(space, at, bytes, attrs, part),
             false => self.vm.map_object(space, at, bytes, attrs, part),

@@ -10,7 +10,7 @@ use crate::addr::{Order, PAGE_SIZE, PFN_END};
 use crate::frame::record::{MAX_FRAMES, Record};
 use crate::machine::{MAX_NODES, Use};
 use crate::space::MAX_SPACES;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Busy, Lock};
 
 /// The map count, at most one of each space: a frame has one index.
@@ -38,10 +38,12 @@ const READING: u16 = 2;
 const WRITING: u16 = 4;
 const FAILED: u16 = 8;
 const AHEAD: u16 = 16;
+const BLOCK: u16 = 32;
 const COUNT: usize = 1;
 const OWNER: usize = 2;
 const INDEX: usize = 3;
 const GENERATION: usize = 4;
+const LEAVES: usize = 5;
 
 /// Who owns a data frame. Ids are below 2^62.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,6 +115,41 @@ impl<'a> Data<'a> {
         record.word(GENERATION).store(0, Ordering::Relaxed);
         record.set_head(Use::Data, order);
         Data(record)
+    }
+
+    /// Initializes the record of the first frame of a block of an object. As [`Data::init`].
+    pub fn init_block(record: &'a Record, owner: Owner, index: u64) -> Data<'a> {
+        let data = Data::init(record, Order::HUGE, owner, index);
+        record.word(LEAVES).store(0, Ordering::Relaxed);
+        record.set_flags(BLOCK);
+        data
+    }
+
+    /// Whether the frame is the first of a block that its object has as one entry.
+    #[inline]
+    pub fn is_block(self) -> bool {
+        self.0.flags() & BLOCK != 0
+    }
+
+    /// Of a block: whether its other frames have records of their own.
+    pub fn is_cut(self) -> bool {
+        self.0.order() == Order::BASE
+    }
+
+    /// They have. Under the busy lock.
+    pub fn set_cut(self) {
+        self.0.set_base_order();
+    }
+
+    /// The block is one no more: its object has an entry for each page. By who froze it, which it
+    /// is no more either.
+    pub fn end_block(self) {
+        self.0.clear_flags(BLOCK | FROZEN);
+    }
+
+    /// Of a block: entries of 2 MiB that map it.
+    pub fn leaves(self) -> &'a AtomicU64 {
+        self.0.word(LEAVES)
     }
 
     /// The data view of a record whose frame is known to be data.
@@ -190,6 +227,12 @@ impl<'a> Data<'a> {
         is_taken(self.0)
     }
 
+    /// Whether that is so, or it is a block.
+    #[inline]
+    pub fn is_taken_or_block(self) -> bool {
+        self.0.flags() & (FROZEN | READING | WRITING | BLOCK) != 0
+    }
+
     /// Freezes it. Under the object's guard.
     #[inline]
     pub fn freeze(self) {
@@ -202,10 +245,10 @@ impl<'a> Data<'a> {
         self.0.clear_flags(FROZEN);
     }
 
-    /// Whether it is neither frozen, nor still to be used for the first time.
+    /// Whether it is neither frozen, nor a block, nor still to be used for the first time.
     #[inline]
     pub fn is_plain(self) -> bool {
-        self.0.flags() & (FROZEN | AHEAD) == 0
+        self.0.flags() & (FROZEN | AHEAD | BLOCK) == 0
     }
 
     /// Whether its pager was asked for it before anybody wanted it, and nobody has used it yet.

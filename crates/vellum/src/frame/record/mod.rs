@@ -32,7 +32,7 @@ pub const SLAB_SIZE: usize = 4;
 /// **Every use.**
 /// - head: bits 0..8 the use, 8..16 the order of the block that the frame starts (18 at most), both
 ///   by the owner; 16..32 flags of the use. A table has one: bit 16, made to map zeros, by the
-///   owner. A page of an object has one: bit 16, frozen, under the object's guard.
+///   owner. A page of an object has six (`data`): frozen, under the object's guard, and others.
 /// - lock: the frame busy lock of data, the node lock of a table.
 ///
 /// **Data** (`data`; map count and split: `rmap::map_count`). Only the first frame of a block, or
@@ -45,6 +45,7 @@ pub const SLAB_SIZE: usize = 4;
 /// - 3: the page index in base pages, by the owner, fixed for life.
 /// - 4: the flush generation that old translations of what the frame replaced wait for, 0 for none,
 ///   under the node lock of the mapping.
+/// - 5: of a block of an object, the entries of 2 MiB that map it, by anyone, atomically.
 /// - 7: while the block lies in a pool of free blocks: the next one, frame number + 1, under the
 ///   pool's lock.
 ///
@@ -119,6 +120,11 @@ impl Record {
     #[inline]
     pub fn order(&self) -> Order {
         Order::new((self.head.load(Ordering::Acquire) >> 8) as u8).unwrap_or(Order::GIANT)
+    }
+
+    /// The frame starts no block any more. As `set_flags`.
+    pub(super) fn set_base_order(&self) {
+        self.head.fetch_and(!0xff00, Ordering::AcqRel);
     }
 
     /// The use's flags, 16 of them.

@@ -4,6 +4,7 @@ use super::TrieCursor;
 use crate::addr::Order;
 use crate::machine::Machine;
 use crate::object::trie::edit::prefix;
+use crate::object::trie::exchange::to_pages;
 use crate::object::trie::insert::InsertError;
 use crate::object::trie::node::Node;
 use crate::object::trie::supply::{NodeReserve, Supply};
@@ -106,6 +107,23 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
     fn take_found(&mut self) -> Option<Word> {
         let is_found = self.at.is_located && self.at.found.is_leaf();
         is_found.then(|| core::mem::replace(&mut self.at.found, Word::EMPTY))
+    }
+
+    /// Exchanges the block of 2 MiB that the cursor has found for its pages, with the marks that it
+    /// had. `false`, and nothing happens: it has found none, or the reserve has no node for that.
+    pub fn split(&mut self, reserve: &mut NodeReserve<'_, M>) -> bool {
+        let block = self.at.found;
+        if !self.at.is_located || !block.is_leaf() || block.entry().order() != Order::HUGE {
+            return false;
+        }
+        let mut supply = Supply::<M, Object>::Before(&mut reserve.stock);
+        let Ok(address) = supply.large() else { return false };
+        let at = self.at.spot();
+        to_pages(self.at.edit, at, prefix(self.at.index, block.order()), address);
+        self.at.count_inserted(Order::HUGE.frames() - 1);
+        self.at.found = Word::EMPTY;
+        self.at.leave_dead();
+        true
     }
 
     /// Exchanges the entry that the cursor has found for another of the same order, and says what

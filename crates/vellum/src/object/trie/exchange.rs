@@ -1,13 +1,14 @@
-//! Exchanging the small nodes of a group for one large node, and back.
+//! Exchanging the small nodes of a group for one large node, and back; a block for its pages.
 //!
 //! The new nodes are filled first and published by one store. The old ones keep their words, so a
 //! reader inside them finds what was there.
 
-use super::edit::{Edit, prefix};
+use super::edit::{Edit, Spot, prefix};
 use super::node::Node;
 use super::remove::FEW;
 use super::supply::Supply;
-use super::word::{LEAF_LEVEL, Word};
+use super::word::{LEAF_LEVEL, TrieEntry, Word};
+use crate::addr::Order;
 use crate::machine::Machine;
 use crate::sync::{Above, Queue, TableLock};
 
@@ -130,6 +131,30 @@ impl<'e, M: Machine> Edit<'e, M> {
         let header = self.objects.header(node);
         header.set_counts(header.counts().with_family(family));
         self.marked(node)
+    }
+}
+
+/// Exchanges the leaf of a block of 2 MiB for a large node, in zeroed memory, with a leaf for each
+/// of its pages.
+pub(in super::super) fn to_pages<M: Machine>(
+    edit: Edit<'_, M>,
+    at: Spot<'_>,
+    index: u64,
+    address: u64,
+) {
+    let block = edit.load(at);
+    let node = edit.make(Word::node(address, true, 0, index), index, at.word());
+    for (page, index) in (index..index + node.slots() as u64).enumerate() {
+        let entry = TrieEntry::new(block.entry().pfn().add(page as u64), Order::BASE);
+        let word = entry.map_or(Word::EMPTY, |entry| entry.at(index));
+        edit.put(node, index, word.with_marks(block.marks()));
+    }
+    edit.store(at, edit.marked(node));
+    // A node that only held a single leaf's bits is not needed above another node.
+    if let Some(above) = at.node
+        && edit.counts(above).used() == 1
+    {
+        edit.splice(above);
     }
 }
 

@@ -15,7 +15,7 @@
 //! miss a lookup; 512 slots are 4 KiB for a page alone.
 
 pub(super) mod edit;
-mod exchange;
+pub(super) mod exchange;
 pub(super) mod insert;
 pub(super) mod node;
 pub(super) mod read;

@@ -47,6 +47,17 @@ impl<'v, M: Machine> NodeReserve<'v, M> {
         self.stock.large = self.stock.large.or_else(|| self.objects.take_large().ok());
         Ok(())
     }
+
+    /// Takes the node with which a block is split, if it is missing.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn fill_to_split(&mut self) -> Result<(), NoMemory> {
+        if self.stock.large.is_none() {
+            self.stock.large = Some(self.objects.take_large()?);
+        }
+        Ok(())
+    }
 }
 
 impl<M: Machine> Drop for NodeReserve<'_, M> {

@@ -10,7 +10,7 @@ use crate::error::{Invalid, ensure};
 use crate::fault::Faults;
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
-use crate::object::{FindPage, PageMark, Present, Tries};
+use crate::object::{BLOCK_PAGES, FindPage, PageMark, Present, Tries};
 use crate::ops::inspect::usage::CountUsage;
 use crate::ops::spaces::fork::Fork;
 use crate::pagetable::node::{Node, full_run};
@@ -23,6 +23,10 @@ use crate::sync::Token;
 use crate::sync::atomic::Ordering;
 use crate::vma::find_hole::FindHole;
 use crate::vma::region::{COUNTING, Region};
+
+/// What a leaf of 2 MiB adds to what is counted of a block of an object, of which entries of 4 KiB
+/// map the first page, too.
+const LEAF: u64 = 1 << 32;
 
 /// The free pages of a node's span: at its low end, at its high end, and the longest run.
 struct Holes {
@@ -302,16 +306,19 @@ impl<M: Machine> Validate<'_, M> {
         let (object, index) =
             object.ok_or(Invalid::new("an object for a page of one", va, 1, 0))?;
         let rights = region.packed().object_rights();
-        is_so(level == Level::ONE, "the size of an object's page")?;
+        is_so(level <= Level::TWO, "the size of an object's page")?;
         is_so(!rights.is_none() && flags.exec == rights.exec, "rights of an object's page")?;
+        if level == Level::TWO {
+            return self.check_leaf_of_block(walk, (object, index), pfn, va);
+        }
         self.check_object_page(object, index, pfn)?;
         let is_used = !Data::of(self.frames.record(pfn)).is_ahead();
         is_so(is_used, "a page that is mapped was used")?;
         let epoch = self.epochs.enter(&self.machine);
-        let Present::Page { pfn: there, dirty, .. } =
-            FindPage(self.0).present(object, index, &epoch)
-        else {
-            return Err(Invalid::new("an object has the page that is mapped", va, pfn.0, 0));
+        let (there, dirty) = match FindPage(self.0).present(object, index, &epoch) {
+            Present::Page { pfn, dirty, .. } => (pfn, dirty),
+            Present::Block(pfn) => (pfn, false),
+            _ => return Err(Invalid::new("an object has the page that is mapped", va, pfn.0, 0)),
         };
         ensure(there == pfn, "an object has the page that is mapped", va, pfn.0, there.0)?;
         let packed = region.packed();
@@ -325,33 +332,68 @@ impl<M: Machine> Validate<'_, M> {
         Ok(())
     }
 
+    /// One mapping of a block of an object as a whole.
+    fn check_leaf_of_block(
+        self,
+        walk: &mut Walk<'_>,
+        (object, index): (SlabRef, u64),
+        first: Pfn,
+        va: u64,
+    ) -> Result<(), Invalid> {
+        let is_so = |sentence, what| ensure(sentence, what, va, 1, 0);
+        is_so(self.object(object).has_block(index), "a block that is mapped lies before the end")?;
+        let data = Data::of(self.frames.record(first));
+        is_so(data.is_block(), "a block where one is mapped")?;
+        let epoch = self.epochs.enter(&self.machine);
+        let found = FindPage(self.0).present(object, index, &epoch);
+        is_so(matches!(found, Present::Block(pfn) if pfn == first), "an object has the block")?;
+        if walk.pass == Pass::Count {
+            data.set_generation(data.generation() + LEAF);
+        }
+        Ok(())
+    }
+
     /// Every object's pages, mapped or not, and how often they were found mapped.
     fn check_objects(self, all: bool, audit: &mut Audit) -> Result<(), Invalid> {
-        // Without a pager, with one, dirty.
-        let mut found = [0; 3];
+        // Without a pager, with one, dirty; blocks.
+        let mut found = [0; 4];
         self.for_each_object(|handle, record| {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
             guard.validate()?;
-            let pages = guard.entries();
+            let pages = guard.entries() + record.blocks() * (BLOCK_PAGES - 1);
             let mut cursor = guard.cursor();
             let mut next = cursor.lookup_ge(0);
-            let (mut mapped, mut dirty) = (0, 0);
+            let (mut mapped, mut dirty, mut blocks) = (0, 0, 0);
             while let Some((index, entry)) = next {
                 let pfn = entry.pfn();
                 dirty += u64::from(entry.is_marked(PageMark::Dirty));
                 let check = |right, what, kept, found| ensure(right, what, pfn.0, kept, found);
                 check(index < record.pages(), "pages past an object's end", record.pages(), index)?;
-                let kept = self.check_object_page(handle, index, pfn)?;
                 let data = Data::of(self.frames.record(pfn));
-                let seen = data.generation();
-                data.set_generation(0);
-                let right = seen == kept || !all && seen < kept;
-                check(right, "mappings of an object's page", kept, seen)?;
-                mapped += kept;
-                audit.object_frames += 1;
+                let is_block = entry.order() != Order::BASE;
+                check(data.is_block() == is_block, "a block of an object", 0, 1)?;
+                let leaves =
+                    if is_block { data.leaves().load(Ordering::Relaxed) * LEAF } else { 0 };
+                blocks += u64::from(is_block);
+                let records = if is_block && data.is_cut() { BLOCK_PAGES } else { 1 };
+                for page in 0..records {
+                    let kept = self.check_object_page(handle, index + page, pfn.add(page))?;
+                    let kept = kept + if page == 0 { leaves } else { 0 };
+                    let data = Data::of(self.frames.record(pfn.add(page)));
+                    let seen = data.generation();
+                    data.set_generation(0);
+                    let fewer = seen % LEAF <= kept % LEAF && seen / LEAF <= kept / LEAF;
+                    let right = seen == kept || !all && fewer;
+                    check(right, "mappings of an object's page", kept, seen)?;
+                    mapped += kept;
+                }
+                audit.object_frames += entry.order().frames();
                 next = cursor.next_entry();
             }
+            let (handle_of, kept) = (handle.raw(), record.blocks());
+            ensure(kept == blocks, "blocks of an object", handle_of, kept, blocks)?;
+            found[3] += blocks;
             found[record.pager().is_some() as usize] += pages;
             found[2] += dirty;
             let kept = record.dirty();
@@ -370,8 +412,10 @@ impl<M: Machine> Validate<'_, M> {
         audit.data_frames += audit.object_frames;
         let stats = self.stats();
         let count = |counter| stats.get(counter) as u64;
-        let kept = [Counter::ShmemPages, Counter::FilePages, Counter::DirtyPages].map(count);
-        let what = ["pages of objects without a pager", "pages of objects with one", "dirty pages"];
+        let [pages, file] = [Counter::ShmemPages, Counter::FilePages];
+        let kept = [pages, file, Counter::DirtyPages, Counter::ShmemHugePages].map(count);
+        let what = ["pages of objects without a pager", "pages of objects with one"];
+        let what = [what[0], what[1], "dirty pages", "blocks of objects"];
         for ((kept, found), what) in kept.into_iter().zip(found).zip(what) {
             ensure(kept == found, what, 0, kept, found)?;
         }

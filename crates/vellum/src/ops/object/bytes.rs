@@ -6,8 +6,10 @@
 use core::iter;
 
 use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
+use crate::config::Thp;
 use crate::error::ObjectError;
 use crate::fault::Faults;
+use crate::fault::object::BlockFault;
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
 use crate::object::{Fetch, FindPage, Object, ObjectIo, ObjectRecord, Present};
@@ -92,7 +94,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
             return Chunk::Beyond;
         }
         match found {
-            Present::Page { pfn, .. } => {
+            Present::Page { pfn, .. } | Present::Block(pfn) => {
                 self.machine.read_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
             }
@@ -169,7 +171,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
         }
         match found {
             Present::Page { dirty: false, .. } if record.notes_writes() => Chunk::Clean,
-            Present::Page { pfn, .. } => {
+            Present::Page { pfn, .. } | Present::Block(pfn) => {
                 self.machine.write_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
             }
@@ -220,6 +222,12 @@ impl<M: Machine> ObjectBytes<'_, M> {
         let va = Va(index.wrapping_mul(Order::BASE.bytes()));
         let mut top = Token::top();
         if self.object(object).pager().is_none() {
+            if self.config.object_huge == Thp::Always
+                && !self.object(object).is_logged()
+                && BlockFault(self.0).make_block((object, index), &want, va)?
+            {
+                return Ok(());
+            }
             self.with_memory(|| self.make_page(object, index, (&want, va), &mut top))?;
             return Ok(());
         }

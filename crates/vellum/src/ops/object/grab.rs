@@ -9,13 +9,14 @@
 use crate::addr::{Order, PAGE_SIZE};
 use crate::error::{NoMemory, ObjectError};
 use crate::fault::Faults;
-use crate::fault::object::ObjectFault;
+use crate::fault::object::UnmapObject;
 use crate::frame::SlabRef;
 use crate::machine::{Machine, RUN_PAGES, Verb};
 use crate::object::{
     Fetch, GrabWait, Grabbed, INDEX_END, Object, ObjectIo, Stop, TakePages, Taking,
 };
 use crate::ops::object::bytes::ObjectBytes;
+use crate::ops::object::split::Split;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::sync::Token;
@@ -48,7 +49,7 @@ impl<M: Machine> Grab<'_, M> {
             }
             // Who found them before is at his end.
             self.epochs.synchronize(&self.machine, &mut Token::top());
-            ObjectFault(self.0).unmap_everywhere(handle, pages);
+            UnmapObject(self.0).everywhere(handle, pages);
             record.attachments.keep();
             Ok(Grabbed::new((self.id(), handle), pages))
         })
@@ -82,6 +83,11 @@ impl<M: Machine> Grab<'_, M> {
             match stop? {
                 Stop::Nothing => return Ok(()),
                 Stop::Beyond => return Err(ObjectError::Beyond),
+                Stop::Block => {
+                    let split = || Split(self.0).split(object, run.next());
+                    if may_look { self.with_memory(split) } else { split() }?;
+                    continue;
+                }
                 // Some more were made.
                 Stop::Absent if self.object(object).pager().is_none() => continue,
                 Stop::Absent => self.fetch(object, run, waits)?,

@@ -5,4 +5,5 @@ pub(crate) mod grab;
 pub(crate) mod invalidate;
 pub(crate) mod resize;
 pub(crate) mod sparse;
+pub(crate) mod split;
 pub(crate) mod sync;

@@ -7,22 +7,26 @@
 //!
 //! Bytes past the end read as zeros, also those that a program wrote there through a mapping: what
 //! the last page has past the end is cleared when the object becomes shorter, and again before it
-//! becomes longer. Of the calls for one object one runs at a time: so a seal is set when no change
-//! of the size is under way, and each later one finds it.
+//! becomes longer. A block of 2 MiB goes as a whole, or is split; where there is no memory for that
+//! its part becomes zero, and stays. Of the calls for one object one runs at a time: so a seal is
+//! set when no change of the size is under way, and each later one finds it.
 
 use core::iter;
 
 use crate::addr::{PAGE_SIZE, Pfn};
 use crate::error::ObjectError;
 use crate::fault::Faults;
-use crate::fault::object::{BATCH, ObjectFault};
+use crate::fault::object::{BATCH, UnmapObject};
 use crate::frame::SlabRef;
 use crate::machine::{Machine, Verb};
 use crate::object::{
-    INDEX_END, MOST_BYTES, Object, ObjectIo, ObjectPage, ObjectRecord, PageKind, Source, Tries,
+    BLOCK_PAGES, INDEX_END, MOST_BYTES, Object, ObjectIo, ObjectPage, ObjectRecord, PageKind,
+    Source, Tries,
 };
 use crate::ops::object::bytes::ObjectBytes;
+use crate::ops::object::split::Split;
 use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
 use crate::space::Seals;
 use crate::sync::Token;
 
@@ -174,8 +178,15 @@ impl<M: Machine> Resize<'_, M> {
         let (mut next, mut gone) = (Some(first), 0);
         while let Some(first) = next {
             let mut pages: [ObjectPage; BATCH] = [(Pfn(0), 0); BATCH];
-            let taken;
-            (taken, next) = self.freeze_pages(object, (first, end), kind, &mut pages);
+            let frozen = self.freeze_pages(object, (first, end), kind, &mut pages);
+            let taken = frozen.count;
+            next = frozen.next;
+            if let Some(block) = frozen.crossing
+                && taken == 0
+            {
+                next = self.empty_part(object, block, (first, end));
+                continue;
+            }
             if taken == 0 && next.is_some() {
                 // Somebody has the next one frozen, perhaps a task of this CPU. Or a pager is at
                 // it, and it may be that nobody else asks for the answer.
@@ -191,11 +202,32 @@ impl<M: Machine> Resize<'_, M> {
                 continue;
             }
             let _in_hand = self.hands.begin(&self.machine);
-            ObjectFault(self.0).unmap_everywhere(object, &pages[..taken]);
+            UnmapObject(self.0).everywhere(object, &pages[..taken]);
             self.free_pages(object, &pages[..taken]);
             gone += taken as u64;
         }
         gone
+    }
+
+    /// Has the pages of a block that lie in a range be single pages; where there is no memory for
+    /// that, makes them zero, and they stay. Says where in the range to go on.
+    #[cold]
+    fn empty_part(self, object: SlabRef, block: u64, (first, end): (u64, u64)) -> Option<u64> {
+        let (from, to) = (first.max(block), end.min(block + BLOCK_PAGES));
+        if Split(self.0).split(object, from).is_ok() {
+            return Some(from);
+        }
+        let frozen = self.freeze(object, from)?;
+        if !ObjectFrame(self.0).is_block(&[frozen]) {
+            self.thaw(frozen.0);
+            return Some(from);
+        }
+        UnmapObject(self.0).everywhere(object, &[frozen]);
+        for page in from - block..to - block {
+            ObjectIo(self.0).clear_bytes(frozen.0.add(page), 0, PAGE_SIZE);
+        }
+        self.thaw(frozen.0);
+        (to < end).then_some(to)
     }
 
     /// Clears the bytes of `[start, end)`, which lie in one page.
@@ -213,13 +245,15 @@ impl<M: Machine> Resize<'_, M> {
     ) -> bool {
         let index = (start < end).then_some(start / PAGE);
         let frozen = index.and_then(|index| self.freeze(object, index));
-        if let Some(pfn) = frozen {
-            ObjectFault(self.0).unmap_everywhere(object, &[(pfn, start / PAGE)]);
+        if let Some((pfn, first)) = frozen {
+            UnmapObject(self.0).everywhere(object, &[(pfn, first)]);
             let at = start as usize % PAGE_SIZE;
-            ObjectIo(self.0).clear_bytes(pfn, at, at + (end - start) as usize);
+            // It may lie in a block, which is frozen as a whole.
+            let page = pfn.add(start / PAGE - first);
+            ObjectIo(self.0).clear_bytes(page, at, at + (end - start) as usize);
         }
         let done = then(index.filter(|_| frozen.is_none()));
-        if let Some(pfn) = frozen {
+        if let Some((pfn, _)) = frozen {
             self.thaw(pfn);
         }
         done

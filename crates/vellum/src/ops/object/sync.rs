@@ -8,7 +8,7 @@
 use crate::addr::{PAGE_SIZE, Pfn};
 use crate::error::ObjectError;
 use crate::fault::Faults;
-use crate::fault::object::ObjectFault;
+use crate::fault::object::UnmapObject;
 use crate::frame::SlabRef;
 use crate::machine::{Machine, RUN_PAGES, Verb};
 use crate::object::{INDEX_END, NextDirty, Object, ObjectIo, ObjectPage};
@@ -120,7 +120,7 @@ impl<M: Machine> Sync<'_, M> {
             }
             NextDirty::Frozen(count) => &out[..count],
         };
-        ObjectFault(self.0).unmap_everywhere(object, frozen);
+        UnmapObject(self.0).everywhere(object, frozen);
         *next = frozen.last().map_or(end, |page| page.1 + 1);
         Some(frozen)
     }

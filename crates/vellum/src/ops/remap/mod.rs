@@ -188,8 +188,12 @@ impl<'v, M: Machine> Remap<'v, M> {
         let mut done = Ok(());
         let mut have = u64::MAX;
         self.scan(space, old, &mut |va, level, entry| {
-            if let Entry::Busy(Busy::Page(_) | Busy::Shared(_)) = entry {
+            if let Entry::Busy(busy @ (Busy::Page(_) | Busy::Shared(_))) = entry {
                 let to = va.0.wrapping_add(delta);
+                if matches!(busy, Busy::Shared(_)) && !Va(to).is_aligned(level.entry_bytes()) {
+                    // A block of an object, which does not move.
+                    return true;
+                }
                 if level == Level::ONE && to & !(Order::HUGE.bytes() - 1) == have {
                     return true;
                 }
@@ -274,7 +278,7 @@ impl<'v, M: Machine> Remap<'v, M> {
                 Entry::Busy(busy @ (Busy::Page(pfn) | Busy::Shared(pfn))) => {
                     let to = Va(at.va(slot).wrapping_add(delta));
                     if busy == Busy::Shared(pfn) {
-                        self.put_shared(space, to, pfn, destination);
+                        self.put_shared(space, (to, level), pfn, destination);
                     } else {
                         self.put_page(space, to, level, pfn, destination);
                     }
@@ -292,9 +296,19 @@ impl<'v, M: Machine> Remap<'v, M> {
         }
     }
 
-    /// Puts a page of an object in place. The tables are there.
-    fn put_shared(self, space: &SpaceRecord, va: Va, pfn: Pfn, destination: &mut Destination<'v>) {
+    /// Puts a page of an object in place. The tables are there. A block for which there is no place
+    /// as a whole is left out: faults map its pages.
+    fn put_shared(
+        self,
+        space: &SpaceRecord,
+        (va, level): (Va, Level),
+        pfn: Pfn,
+        destination: &mut Destination<'v>,
+    ) {
         let spot = self.0.descend(space, va);
+        if spot.level != level || !va.is_aligned(level.entry_bytes()) {
+            return self.sub_shared_mapping(pfn, level);
+        }
         let region = spot.region.map(|handle| self.region(handle).packed());
         let rights = region.map_or(Rights::NONE, |region| region.object_rights());
         let flags = Flags { accessed: true, dirty: rights.write, ..Flags::default() };

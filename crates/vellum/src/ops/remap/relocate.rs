@@ -49,6 +49,12 @@ impl RemapPlan {
     fn delta(&self) -> u64 {
         self.new.start().0.wrapping_sub(self.moved.start().0)
     }
+
+    /// Whether all of an entry moves, to where an entry of that level may stand.
+    fn moves_whole(&self, va: Va, level: Level) -> bool {
+        let (bytes, to) = (level.entry_bytes(), Va(va.0.wrapping_add(self.delta())));
+        va >= self.moved.start() && va.0 + bytes <= self.moved.end().0 && to.is_aligned(bytes)
+    }
 }
 
 /// What was made for the new place and is not in it yet.
@@ -306,6 +312,8 @@ impl<M: Machine> Relocate<'_, M> {
                 Entry::Table(child) => {
                     self.count_for_pages(count, plan, at.below(slot, self.node(child)))
                 }
+                // A block of an object moves as a whole, or not at all.
+                Entry::Busy(Busy::Shared(_)) if !plan.moves_whole(Va(at.va(slot)), level) => {}
                 Entry::Busy(Busy::Page(_) | Busy::Shared(_)) => {
                     self.count_for_page(count, plan, Va(at.va(slot)), level)
                 }

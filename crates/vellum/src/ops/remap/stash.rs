@@ -193,8 +193,11 @@ impl<M: Machine> Stash<'_, M> {
         let below = level.child();
         let reserved = M::Codec::encode(Entry::Busy(Busy::Nothing), below);
         let child = self.init_node(frame, below, Some((node.pfn, slot)), reserved);
-        let page = crate::pagetable::transit::frame_of(entry)
-            .filter(|&pfn| !matches!(entry, Entry::Device(..)) && !self.is_zero_leaf(pfn, level));
+        let page = match entry {
+            Entry::Leaf(pfn, _) => (!self.is_zero_leaf(pfn, level)).then_some(pfn),
+            Entry::Inaccessible(pfn) => Some(pfn),
+            _ => None,
+        };
         if let (Some(pfn), Some(order)) = (page, level.leaf_order()) {
             self.split_block(pfn, order);
             self.count_pages(order, -1);
@@ -233,5 +236,10 @@ impl<M: Machine> Stash<'_, M> {
         let _guard = node.lock(m, &mut top);
         self.store(node.pfn, slot, level, Entry::Table(child.pfn));
         node.sub_resident(pages);
+        // Of a block of an object nothing is mapped after that: faults map its pages anew.
+        if let Entry::Shared(block, _) = entry {
+            node.sub_resident(1);
+            self.sub_shared_mapping(block, level);
+        }
     }
 }

@@ -285,7 +285,7 @@ impl<M: Machine> Fork<'_, M> {
             let copy = match M::Codec::decode(raw, level) {
                 // Both sides may write a page that an object has.
                 Entry::Shared(pfn, _) => {
-                    match self.add_shared_mapping(pfn) {
+                    match self.add_shared_mapping(pfn, level) {
                         Ok(()) => {
                             run.shared += 1;
                             raw

@@ -1,16 +1,13 @@
-//! Faults in regions that map an object, and taking an object's pages out of every space.
+//! Faults in regions that map an object.
 //!
 //! ```text
 //!   fault, inside one epoch              who takes a page out, or changes it
 //!   find the page; is it frozen?         freeze the page, under the object's guard
 //!   lock the node; still as seen?        wait until every CPU has left the epoch it is in
 //!   count the mapping, store the entry   visit the attachments, until no entry maps the page
-//! ```
-//! So a page that is present is mapped without the object's guard: whoever found it has stored its
-//! entry when the visits begin, and nobody finds it any more. An entry that a visit misses, since a
-//! fork or a remap had it in hand, is still counted by the page's record, and the visits are
-//! repeated. Rejected: looking again under the node's lock whether the page still is the object's
-//! (every fault pays for it).
+//! ``` So a page that is present is mapped without the object's guard: whoever found it has stored
+//! its entry when the visits begin, and nobody finds it any more. Rejected: looking again under the
+//! node's lock whether the page still is the object's (every fault pays for it).
 //!
 //! Where no page is present one of zeros is made and put into the object, inside the same epoch,
 //! where the lookup ended (`alloc.cursor`). Where that has to wait for memory or for the guard, the
@@ -18,32 +15,24 @@
 
 use core::iter;
 
-use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
+use crate::addr::{Level, Order, Pfn};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
-use crate::fault::around::{Around, FoundPage};
+use crate::fault::object::BlockFault;
+use crate::fault::object::around::{Around, FoundPage};
 use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine};
-use crate::object::{AtPlace, Fetch, FindPage, ObjectIo, ObjectPage, Present, TriePlace};
-use crate::pagetable::transit::{Settled, TakeOut};
+use crate::object::{AtPlace, Fetch, FindPage, ObjectIo, Present, TriePlace};
+use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
-use crate::rmap::attachment::Attach;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault, Rights, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
-
-/// Pages that are taken out of all spaces at once: a KiB of the stack. One flush of a space serves
-/// all of them.
-pub(crate) const BATCH: usize = 64;
-
-/// How often a visit that found not all looks at the counts before the next one, at most. Basis: a
-/// guess; it decides how much of a long fork the visits beside it repeat.
-const MOST_WAIT: u32 = 64;
 
 /// A page that is wanted from a pager; its object is kept.
 struct Wanted {
@@ -94,7 +83,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 return self.map_found(seen, (pfn, flags), &epoch);
             }
         }
-        self.serve(seen, ask, epoch)
+        self.serve(seen, (ask, false), epoch)
     }
 
     /// Whether pages around that of a read fault are mapped.
@@ -103,12 +92,13 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         self.config.file_around != Order::BASE && ask.origin == FaultOrigin::Program
     }
 
-    /// Serves a fault on a reserved entry of a region that maps an object.
+    /// Serves a fault on a reserved entry of a region that maps an object. `huge`: a block of 2 MiB
+    /// will do.
     #[inline(never)]
     pub fn serve(
         self,
         seen: &Seen<'_>,
-        ask: FaultRequest,
+        (ask, huge): (FaultRequest, bool),
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         // A region on its way out has no object any more.
@@ -126,22 +116,18 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let is_noted = !is_to_be_noted(seen, ask);
         let paged = self.object(object).pager().is_some();
         match found {
-            Present::Page { pfn, .. } if copies => self.copy_page(seen, pfn),
-            Present::Page { pfn, dirty, .. } if dirty || is_noted => {
-                let step =
-                    self.map_page(seen, pfn, entry_flags(seen, ask.access, dirty), &epoch)?;
-                // The table is there now.
-                if !writes
-                    && self.maps_around(ask)
-                    && let Step::Done(_) = step
-                    && let Some(seen) = self.0.seen(seen.space, ask.va)
-                    && seen.spot.level == Level::ONE
-                    && self.object_at(seen.region, ask.va) == Some((object, index))
-                {
-                    // The fault is served, whatever comes of this.
-                    let _ = Around(self.0).map(&seen, (object, index), None, &epoch);
+            Present::Page { pfn, .. } | Present::Block(pfn) if copies => self.copy_page(seen, pfn),
+            Present::Block(pfn) => {
+                let flags = entry_flags(seen, ask.access, false);
+                if BlockFault(self.0).fits(seen, (object, index)) {
+                    return BlockFault(self.0).map(seen, pfn, flags);
                 }
-                Ok(step)
+                BlockFault(self.0).cut(pfn);
+                self.map_and_around(seen, ask, (object, index), (pfn, flags), &epoch)
+            }
+            Present::Page { pfn, dirty, .. } if dirty || is_noted => {
+                let page = (pfn, entry_flags(seen, ask.access, dirty));
+                self.map_and_around(seen, ask, (object, index), page, &epoch)
             }
             Present::Page { pfn, place, .. } => {
                 if !self.at((object, index), place).mark_dirty(pfn, &epoch) {
@@ -160,8 +146,36 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             Present::Absent(_) if copies => {
                 Reserved(self.0).populate_below(seen, (ask, false), epoch)
             }
+            Present::Absent(_) if huge && BlockFault(self.0).wants(seen, (object, index)) => {
+                BlockFault(self.0).make(seen, (object, index), epoch)
+            }
             Present::Absent(_) => self.make_and_map(seen, ask, epoch, (object, index)),
         }
+    }
+
+    /// Maps a page that was found inside this epoch, and what is around it.
+    fn map_and_around(
+        self,
+        seen: &Seen<'_>,
+        ask: FaultRequest,
+        (object, index): (SlabRef, u64),
+        (pfn, flags): (Pfn, Flags),
+        epoch: &EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let step = self.map_page(seen, pfn, flags, epoch)?;
+        let writes = ask.access == Access::Write || ask.origin == FaultOrigin::Owner;
+        // The table is there now.
+        if !writes
+            && self.maps_around(ask)
+            && let Step::Done(_) = step
+            && let Some(seen) = self.0.seen(seen.space, ask.va)
+            && seen.spot.level == Level::ONE
+            && self.object_at(seen.region, ask.va) == Some((object, index))
+        {
+            // The fault is served, whatever comes of this.
+            let _ = Around(self.0).map(&seen, (object, index), None, epoch);
+        }
+        Ok(step)
     }
 
     /// Has the pager fill the page at an address. The caller holds no lock and is in no epoch.
@@ -289,7 +303,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             self.untake(new, Order::BASE);
             return Ok(Step::Again);
         };
-        self.release_shared(&flushed, old);
+        self.release_shared(&flushed, old, Level::ONE);
         Ok(self.copied())
     }
 
@@ -402,12 +416,12 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         if path.is_none() {
             return self.map_here(seen, (pfn, flags), epoch);
         }
-        if let Err(error) = self.add_shared_mapping(pfn) {
+        if let Err(error) = self.add_shared_mapping(pfn, Level::ONE) {
             self.free_path(path);
             return Err(error.into());
         }
         if !self.plant(seen, path, Entry::Shared(pfn, flags), true) {
-            self.sub_shared_mapping(pfn);
+            self.sub_shared_mapping(pfn, Level::ONE);
             return Ok(Step::Again);
         }
         Ok(Step::Done(Fault::Object))
@@ -444,87 +458,6 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         self.write_entry(spot.node.pfn, spot.slot, spot.level, entry);
         spot.node.add_resident(1);
         Ok(Step::Done(Fault::Object))
-    }
-
-    /// Takes frozen pages of an object out of every space that maps them. The caller keeps the
-    /// object, holds no lock and is in no epoch.
-    pub fn unmap_everywhere(self, object: SlabRef, pages: &[ObjectPage]) {
-        let is_done = || pages.iter().all(|page| self.is_unmapped(page.0));
-        let mut wait = 1;
-        while !is_done() {
-            Attach(self.0).for_each_attachment(object, &mut Token::top(), |space, shift| {
-                self.unmap_from(space, shift, pages);
-            });
-            // A fork, a verb or an exit has an entry in hand, perhaps a task of this CPU.
-            for _ in 0..wait {
-                if is_done() {
-                    return;
-                }
-                self.machine.relax();
-                self.let_others_run();
-            }
-            wait = (2 * wait).min(MOST_WAIT);
-        }
-    }
-
-    /// Takes pages out of one space, where it sees the object at that shift: the pages of each
-    /// table at once.
-    fn unmap_from(self, space: &SpaceRecord, shift: u64, pages: &[ObjectPage]) {
-        let _epoch = self.epochs.enter(&self.machine);
-        let end = self.user_end().page();
-        let tables = || {
-            let table = |page: &ObjectPage| page.1.wrapping_sub(shift) / ENTRIES as u64;
-            let parts = pages.chunk_by(move |a, b| table(a) == table(b));
-            parts.map(|pages| InTable { pages, shift }).filter(|part| part.first_page() < end)
-        };
-        let mut receipt = Receipt::new();
-        for part in tables() {
-            if part.pages.iter().all(|page| self.is_unmapped(page.0)) {
-                continue;
-            }
-            let at = self.descend_entry(space, part.va());
-            if at.level == Level::ONE {
-                TakeOut(self.0).make_busy(at.node, part.leaves(), |slot| {
-                    let table = part.va().align_down(Level::TWO.entry_bytes());
-                    receipt.leaf(Va(table.0 + ((slot as u64) << PAGE_SHIFT)), Level::ONE);
-                });
-            }
-        }
-        if receipt.is_empty() {
-            return;
-        }
-        let (flushed, mut unmapped) = (self.flush(space, receipt), 0);
-        for part in tables() {
-            let at = self.exchanged_in(space, part.va());
-            if at.level == Level::ONE {
-                TakeOut(self.0).settle(at.node, part.leaves(), Entry::Reserved, |pfn| {
-                    unmapped += i64::from(ObjectFrame(self.0).release(&flushed, pfn));
-                });
-            }
-        }
-        self.count_here(Counter::Mapped, -unmapped);
-    }
-}
-
-/// Pages of an object whose entries lie in one table, where a space sees the object at that shift.
-struct InTable<'p> {
-    pages: &'p [ObjectPage],
-    shift: u64,
-}
-
-impl InTable<'_> {
-    /// The number of the first page in the space.
-    fn first_page(&self) -> u64 {
-        self.pages.first().map_or(u64::MAX, |page| page.1.wrapping_sub(self.shift))
-    }
-
-    fn va(&self) -> Va {
-        Va(self.first_page() << PAGE_SHIFT)
-    }
-
-    /// The slots of the entries, and the frames that they should map.
-    fn leaves(&self) -> impl Iterator<Item = (usize, Pfn)> {
-        self.pages.iter().map(|page| (page.1.wrapping_sub(self.shift) as usize % ENTRIES, page.0))
     }
 }
 

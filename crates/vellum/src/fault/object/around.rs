@@ -10,11 +10,11 @@ use crate::addr::{Level, Pfn};
 use crate::config::MOST_AROUND;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
-use crate::fault::object::entry_flags;
+use crate::fault::object::page::entry_flags;
 use crate::fault::{Faults, Seen, Step};
-use crate::frame::{Record, SlabRef};
+use crate::frame::{Data, SlabRef};
 use crate::machine::{Act, Machine, Work};
-use crate::object::{FindPage, ObjectRecord, PageMark, Run, TriePlace};
+use crate::object::{BLOCK_PAGES, FindPage, ObjectRecord, PageMark, Run, TrieEntry, TriePlace};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault};
@@ -67,7 +67,7 @@ impl<'v, M: Machine> Around<'v, M> {
         }
         let mut mapped = Mapped::default();
         if let Some(FoundPage { pfn, flags, .. }) = page {
-            self.add_shared_mapping(pfn)?;
+            self.add_shared_mapping(pfn, Level::ONE)?;
             self.store(spot.node.pfn, spot.slot, spot.level, Entry::Shared(pfn, flags));
             mapped.entries = 1;
         }
@@ -77,10 +77,13 @@ impl<'v, M: Machine> Around<'v, M> {
             while next < end {
                 let run = FindPage(self.0).run_at(record, (next, near), epoch);
                 let part = Part { object: record, run: &run, first: next, index, end };
-                let Mapped { entries, pages } = self.map_part(seen, &part, epoch);
+                let (Mapped { entries, pages }, count) = match run.block() {
+                    Some(block) => self.map_part_of_block(seen, &part, block),
+                    None => (self.map_part(seen, &part, epoch), run.len() as u64),
+                };
                 mapped.entries += entries;
                 mapped.pages += pages;
-                next += run.len() as u64;
+                next += count;
             }
         }
         spot.node.add_resident(mapped.entries);
@@ -105,7 +108,7 @@ impl<'v, M: Machine> Around<'v, M> {
                 && m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
                 && (is_of_one || self.is_of_region(seen, slot))
                 && let frame = self.frames.record(entry.pfn())
-                && (FindPage(self.0).is_usable(frame) || self.is_first_used(part, n, frame))
+                && (FindPage(self.0).is_usable(frame) || self.is_first_used(part, n, entry))
                 // Asked after that, as in `ObjectFault::serve`.
                 && part.object.has_page(part.first + n as u64)
                 && let Ok(is_first) = ObjectFrame(self.0).add_mapping_in(frame)
@@ -124,8 +127,41 @@ impl<'v, M: Machine> Around<'v, M> {
 
     #[cold]
     #[inline(never)]
-    fn is_first_used(self, part: &Part<'_>, n: usize, frame: &Record) -> bool {
-        FindPage(self.0).is_first_used(part.object, part.first + n as u64, frame)
+    fn is_first_used(self, part: &Part<'_>, n: usize, entry: TrieEntry) -> bool {
+        FindPage(self.0).is_first_used(part.object, part.first + n as u64, entry)
+    }
+
+    /// The same where the pages lie in a block, and how many those are. One that is not cut is
+    /// mapped as a whole by others, and faults cut it.
+    #[cold]
+    fn map_part_of_block(
+        self,
+        seen: &Seen<'_>,
+        part: &Part<'_>,
+        block: TrieEntry,
+    ) -> (Mapped, u64) {
+        let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
+        let from = part.first % BLOCK_PAGES;
+        let count = (BLOCK_PAGES - from).min(part.end - part.first);
+        let data = Data::of(self.frames.record(block.pfn()));
+        if data.is_frozen() || !data.is_cut() {
+            return (mapped, count);
+        }
+        let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
+        let leaf = self.leaf(seen, false);
+        for n in 0..count {
+            let (slot, pfn) = (first.wrapping_add(n as usize), block.pfn().add(from + n));
+            if m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
+                && self.is_of_region(seen, slot)
+                && part.object.has_page(part.first + n)
+                && let Ok(is_first) = ObjectFrame(self.0).add_mapping(pfn)
+            {
+                m.set_entry(node, slot, leaf | pfn.addr());
+                mapped.entries += 1;
+                mapped.pages += i64::from(is_first);
+            }
+        }
+        (mapped, count)
     }
 
     #[inline(never)]

@@ -1,0 +1,130 @@
+//! Blocks of 2 MiB of an object, for its faults (`object.huge`).
+//!
+//! A block is made where the region and the object have room for all of it, and is mapped as a
+//! whole where address and offset agree and no table is in the way. Elsewhere entries of 4 KiB map
+//! its pages: beside a hole that was unmapped, through a private view, or at another distance.
+
+use crate::addr::{Level, Order, Pfn, Va};
+use crate::clear::Extent;
+use crate::clear::fresh_block::{BlockContents, NoBlock};
+use crate::config::Thp;
+use crate::entry::{Entry, Flags};
+use crate::error::{FaultError, Stopped};
+use crate::fault::{Faults, Seen, Step};
+use crate::frame::{AllocRequest, SlabRef};
+use crate::machine::{Machine, Use};
+use crate::object::{BLOCK_PAGES, ObjectBlock};
+use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
+use crate::space::{Fault, HugeAdvice, LeafSize};
+use crate::stats::Counter;
+use crate::sync::EpochGuard;
+
+pub(crate) struct BlockFault<'v, M: Machine>(pub &'v Faults<M>);
+
+over!(BlockFault, Faults);
+
+impl<M: Machine> BlockFault<'_, M> {
+    /// Whether an entry of 2 MiB may stand where a reserved entry was seen, and show the block with
+    /// the page of that index as a whole.
+    pub fn fits(self, seen: &Seen<'_>, (object, index): (SlabRef, u64)) -> bool {
+        let attrs = seen.attrs;
+        seen.spot.level > Level::ONE
+            && attrs.is_shared_view()
+            && !attrs.is_tracked_view()
+            && attrs.thp() != Some(HugeAdvice::NoHuge)
+            && attrs.leaf() == LeafSize::Policy
+            && self.rules.max_leaf >= Order::HUGE
+            && (seen.va.page() ^ index).is_multiple_of(BLOCK_PAGES)
+            && self.object(object).has_block(first_of(index))
+    }
+
+    /// Whether a block is wanted where the object has no page.
+    pub fn wants(self, seen: &Seen<'_>, page: (SlabRef, u64)) -> bool {
+        let is_wanted = match self.config.object_huge {
+            Thp::Never => false,
+            Thp::Advise => seen.attrs.thp() == Some(HugeAdvice::Huge),
+            Thp::Always => true,
+        };
+        is_wanted && self.fits(seen, page)
+    }
+
+    /// Maps a block that was found inside this epoch, by the frame of a page.
+    pub fn map(self, seen: &Seen<'_>, pfn: Pfn, flags: Flags) -> Result<Step, FaultError> {
+        let first = Pfn(first_of(pfn.0));
+        let path = self.unlinked_path(seen.spot.at, seen.va, Level::TWO)?;
+        ObjectFrame(self.0).add_leaf(first);
+        if !self.plant(seen, path, Entry::Shared(first, flags), true) {
+            ObjectFrame(self.0).sub_leaf(first);
+            return Ok(Step::Again);
+        }
+        self.count_here(Counter::ThpFileMapped, 1);
+        Ok(Step::Done(Fault::Object))
+    }
+
+    /// Gives each frame of a block a record, by the frame of a page.
+    pub fn cut(self, pfn: Pfn) {
+        ObjectFrame(self.0).cut(Pfn(first_of(pfn.0)));
+    }
+
+    /// Makes a block where one is wanted. Then the fault looks anew.
+    #[cold]
+    pub fn make(
+        self,
+        seen: &Seen<'_>,
+        (object, index): (SlabRef, u64),
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let (want, va) = (self.want(seen), seen.va);
+        // The attachment may go with the epoch, and the object with it.
+        self.object(object).attachments.keep();
+        drop(epoch);
+        let made = self.make_block((object, index), &want, va);
+        self.let_go_of(object);
+        Ok(if made? { Step::Again } else { Step::Smaller })
+    }
+
+    /// Puts a block of zeros around an index, which will be seen at `va` first. `false`: there is
+    /// no free block, or the object has a page there, or ends there. The caller keeps the object,
+    /// holds no lock and is in no epoch.
+    ///
+    /// # Errors
+    /// [`Stopped`]; nothing changed.
+    pub fn make_block(
+        self,
+        (object, index): (SlabRef, u64),
+        want: &AllocRequest,
+        va: Va,
+    ) -> Result<bool, Stopped> {
+        let base = first_of(index);
+        if !ObjectBlock(self.0).has_room(object, base) {
+            return Ok(false);
+        }
+        let _in_hand = self.hands.begin(&self.machine);
+        let want = AllocRequest { use_: Use::Object, ..*want };
+        let (first, contents) = match self.take_block(Order::HUGE, &want, false) {
+            Ok(taken) => taken,
+            Err(NoBlock::Stopped) => return Err(Stopped),
+            Err(NoBlock::Memory) => {
+                self.count(Counter::ThpFileFallback, 1);
+                return Ok(false);
+            }
+        };
+        // As in `Reserved::fresh_block`.
+        let cleared = match contents == BlockContents::Old || self.machine.aliases() {
+            true => self.clear_block(&Extent::of_leaf(first, Order::HUGE, va)),
+            false => Ok(()),
+        };
+        let put = cleared.map(|()| ObjectBlock(self.0).put(object, base, first).is_ok());
+        match put {
+            Ok(true) => self.count(Counter::ThpFileAlloc, 1),
+            _ => self.untake_block(first, Order::HUGE),
+        }
+        put
+    }
+}
+
+/// The first page of a block, by the index or the frame of another.
+fn first_of(page: u64) -> u64 {
+    page & !(BLOCK_PAGES - 1)
+}

@@ -1,0 +1,12 @@
+//! Faults in regions that map an object, and taking an object's pages out of every space.
+
+mod around;
+mod block;
+mod device;
+mod page;
+mod unmap;
+
+pub(crate) use block::BlockFault;
+pub(crate) use device::DeviceFault;
+pub(crate) use page::ObjectFault;
+pub(crate) use unmap::{BATCH, UnmapObject};

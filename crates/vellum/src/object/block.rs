@@ -1,0 +1,97 @@
+//! Blocks of 2 MiB of an object: one entry of the trie, one record, one leaf.
+//!
+//! The record of a block's first frame stands for all of it: who has that frozen has the block. A
+//! block is *cut* when an entry of 4 KiB is to map a page of it: then each frame has a record that
+//! counts such entries, and the leaves of 2 MiB are counted apart, so spaces may map one block in
+//! both ways. It is *split* when one of its pages is to go, or to be held alone: then the object
+//! has an entry for each page. A split takes memory for one node of the trie; who cannot have that
+//! leaves the block as it is.
+
+use crate::addr::{Order, Pfn};
+use crate::frame::{Data, SlabRef};
+use crate::machine::Machine;
+use crate::object::record::owner_of;
+use crate::object::{InsertError, NodeReserve, ObjectLayer, ObjectPage, TrieEntry, Tries};
+use crate::platform::over;
+use crate::rmap::object_page::ObjectFrame;
+use crate::stats::Counter;
+use crate::sync::Token;
+
+/// Pages of a block.
+pub(crate) const BLOCK_PAGES: u64 = Order::HUGE.frames();
+
+pub(crate) struct ObjectBlock<'v, M: Machine>(pub &'v ObjectLayer<M>);
+
+over!(ObjectBlock, ObjectLayer);
+
+impl<M: Machine> ObjectBlock<'_, M> {
+    /// Whether the object has no page of a block, and reaches as far, just now. As `put`.
+    pub fn has_room(self, object: SlabRef, index: u64) -> bool {
+        let record = self.object(object);
+        let mut top = Token::top();
+        let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+        let mut cursor = guard.cursor();
+        cursor.set_limit(index + BLOCK_PAGES);
+        record.has_block(index) && cursor.lookup_ge(index).is_none()
+    }
+
+    /// Puts a block of zeros at an index, where the object has no page of it, and reaches as far.
+    /// The caller keeps the object, holds no lock and is in no epoch.
+    ///
+    /// # Errors
+    /// Nothing changed; the block is still the caller's.
+    pub fn put(self, object: SlabRef, index: u64, first: Pfn) -> Result<(), InsertError> {
+        let record = self.object(object);
+        Data::init_block(self.frames.record(first), owner_of(object), index);
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+            let entry = TrieEntry::new(first, Order::HUGE).filter(|_| record.has_block(index));
+            guard.cursor().insert(index, entry.ok_or(InsertError::Index)?)?;
+            record.count_blocks(1);
+        }
+        self.count_object_pages(record, BLOCK_PAGES as i64);
+        self.count(Counter::ShmemHugePages, 1);
+        Ok(())
+    }
+
+    /// Whether a page of the object lies in a block, just now. As `put`.
+    pub fn is_at(self, object: SlabRef, index: u64) -> bool {
+        let mut top = Token::top();
+        let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
+        guard.cursor().lookup(index).is_some_and(|entry| entry.order() == Order::HUGE)
+    }
+
+    /// Gives the object an entry for each page of a frozen block that no space maps, in a node that
+    /// was taken for it. The pages are not frozen then.
+    pub fn split(self, object: SlabRef, (first, index): ObjectPage, node: &mut NodeReserve<'_, M>) {
+        let record = self.object(object);
+        ObjectFrame(self.0).cut(first);
+        {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
+            let mut cursor = guard.cursor();
+            cursor.lookup(index);
+            let is_split = cursor.split(node);
+            debug_assert!(is_split, "a frozen block is not there");
+            record.count_blocks(-1);
+        }
+        // Who found the block is at his end before its first frame is a page like others.
+        self.epochs.synchronize(&self.machine, &mut Token::top());
+        ObjectFrame(self.0).end_block(first);
+        self.count(Counter::ShmemHugePages, -1);
+        self.count(Counter::ThpSplitPage, 1);
+    }
+
+    /// Frees a block that the object has no more, which nobody maps and nobody will find. Who
+    /// waited for it may keep its first frame for a moment.
+    pub(super) fn free(self, first: Pfn) {
+        debug_assert!(ObjectFrame(self.0).is_block_unmapped(first), "a block goes while mapped");
+        if Data::of(self.frames.record(first)).is_cut() {
+            let others = (1..BLOCK_PAGES).map(|page| first.add(page));
+            self.frames.give_back_all(&self.machine, others);
+        }
+        self.free_found_page(first);
+        self.count(Counter::ShmemHugePages, -1);
+    }
+}
