@@ -92,7 +92,7 @@ pub enum ObjectError {
     /// A seal forbids that the size becomes this.
     Sealed,
     /// The task is to end ([`Machine::stop_pending`](crate::Machine::stop_pending)): it did not
-    /// wait for the pager.
+    /// wait for the pager, or clear a block of 2 MiB to its end.
     Stopped,
     /// Nobody logs what is written to the object.
     NotLogged,

@@ -7,10 +7,10 @@ use vellum::addr::Va;
 use vellum::config::{Config, Thp};
 use vellum::error::ObjectError;
 use vellum::machine::MmuRules;
-use vellum::space::{Attrs, Placement, Rights};
-use vellum::vm::{Object, ObjectPart};
+use vellum::space::{Access, Attrs, Placement, Rights};
+use vellum::vm::{GrabWait, Object, ObjectPart};
 use vellum_proof::explore::worlds::{AT, Fixture};
-use vellum_proof::explore::{Script, World, explore};
+use vellum_proof::explore::{Script, Stop, World, explore, pause};
 
 #[test]
 fn what_a_program_wrote_past_the_end_before_a_resize_is_zero_after_it() {
@@ -218,6 +218,95 @@ fn a_page_of_a_block_that_is_split_is_not_taken_for_the_first_one() {
         assert_eq!(l.fixture.vm.objects().usage(&l.object).huge_pages, 0);
     });
     let done = explore(&|| Numbered::new(512, Thp::Always), &[read, punch], 2, 200_000);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+#[test]
+fn who_does_not_wait_for_a_page_does_not_wait_for_its_block() {
+    // The one who waits keeps the page until the other is at his end.
+    let is_over = Rc::new(Cell::new(false));
+    let make = {
+        let is_over = is_over.clone();
+        move || {
+            is_over.set(false);
+            Numbered::new(512, Thp::Always)
+        }
+    };
+    let never: Script<Numbered> = {
+        let is_over = is_over.clone();
+        Rc::new(move |l| {
+            let objects = l.fixture.vm.objects();
+            match objects.grab(&l.object, 0, 1, GrabWait::Never) {
+                Ok(pages) => objects.release(pages, false),
+                Err(error) => assert_eq!(error, ObjectError::Busy),
+            }
+            is_over.set(true);
+        })
+    };
+    let keeps: Script<Numbered> = Rc::new(move |l| {
+        let objects = l.fixture.vm.objects();
+        let pages = objects.grab(&l.object, 0, 1, GrabWait::Always).unwrap();
+        while !is_over.get() {
+            pause(Stop::Wait);
+        }
+        objects.release(pages, false);
+    });
+    let done = explore(&make, &[never, keeps], 2, 20_000);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+/// An object that a space maps from [`AT`] on.
+fn in_a_space(numbered: Numbered, pages: u64, attrs: Attrs) -> Numbered {
+    let part = ObjectPart { object: &numbered.object, offset: 0 };
+    let space = numbered.fixture.last();
+    let mapped =
+        numbered.fixture.vm.map_object(&space, Placement::At(AT), pages * 4096, attrs, part);
+    assert_eq!(mapped, Ok(AT));
+    drop(space);
+    numbered
+}
+
+#[test]
+fn two_that_touch_one_block_make_one() {
+    let make = || {
+        let config = Config { thp: Thp::Never, object_huge: Thp::Always, ..Config::default() };
+        let fixture = Fixture::new(2, 2048, config, MmuRules::X86_64);
+        fixture.enter(0);
+        fixture.keep(fixture.vm.create().expect("memory"));
+        let object = fixture.vm.objects().create(512 * 4096).expect("memory");
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let numbered = in_a_space(Numbered { fixture, object }, 512, attrs);
+        // One block for each is left, and some single frames.
+        (0..4).for_each(|_| numbered.fixture.take(9));
+        (0..2).for_each(|_| numbered.fixture.give(0));
+        numbered
+    };
+    let touch = |page: u64| -> Script<Numbered> {
+        Rc::new(move |l| {
+            let space = l.fixture.last();
+            l.fixture.vm.copy_in(&space, Va(AT.0 + page * 4096), &[1; 4]).unwrap();
+            assert_eq!(l.fixture.vm.objects().usage(&l.object).huge_pages, 1);
+        })
+    };
+    let done = explore(&make, &[touch(0), touch(1)], 2, 20_000);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+#[test]
+fn a_region_without_rights_gets_no_entries_around_a_fault() {
+    let attrs = Attrs::anonymous(Rights::READ);
+    let make = || in_a_space(Numbered::new(4, Thp::Never), 4, attrs);
+    let read: Script<Numbered> = Rc::new(|l| {
+        let _ = l.fixture.vm.fault(&l.fixture.last(), AT, Access::Read);
+    });
+    let protect: Script<Numbered> = Rc::new(|l| {
+        let space = l.fixture.last();
+        l.fixture.vm.protect(&space, AT, 4 * 4096, Rights::NONE).unwrap();
+    });
+    let done = explore(&make, &[read, protect], 2, u64::MAX);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }

@@ -35,14 +35,14 @@ impl<M: Machine> ObjectBlock<'_, M> {
         record.has_block(index) && cursor.lookup_ge(index).is_none()
     }
 
-    /// Puts a block of zeros at an index, where the object has no page of it, and reaches as far.
-    /// The caller keeps the object, holds no lock and is in no epoch.
+    /// Puts a block at an index, where the object has no page of it, and reaches as far. It is
+    /// frozen: others wait until the caller has cleared it. As `has_room`.
     ///
     /// # Errors
     /// Nothing changed; the block is still the caller's.
-    pub fn put(self, object: SlabRef, index: u64, first: Pfn) -> Result<(), InsertError> {
+    pub fn put_frozen(self, object: SlabRef, index: u64, first: Pfn) -> Result<(), InsertError> {
         let record = self.object(object);
-        Data::init_block(self.frames.record(first), owner_of(object), index);
+        Data::init_block(self.frames.record(first), owner_of(object), index).freeze();
         {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
@@ -55,6 +55,25 @@ impl<M: Machine> ObjectBlock<'_, M> {
         Ok(())
     }
 
+    /// Freezes the block that a page lies in, if there is one that may be frozen now. As
+    /// `has_room`.
+    pub fn freeze(self, object: SlabRef, index: u64) -> Option<ObjectPage> {
+        let first = {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
+            let entry = guard.cursor().lookup(index)?;
+            let data = Data::of(self.frames.record(entry.pfn()));
+            if !data.is_block() || data.is_taken() {
+                return None;
+            }
+            ObjectFrame(self.0).freeze(entry.pfn());
+            entry.pfn()
+        };
+        // Who found it before is at his end.
+        self.epochs.synchronize(&self.machine, &mut Token::top());
+        Some((first, index & !(BLOCK_PAGES - 1)))
+    }
+
     /// Whether a page of the object lies in a block, just now. As `put`.
     pub fn is_at(self, object: SlabRef, index: u64) -> bool {
         let mut top = Token::top();
@@ -63,22 +82,27 @@ impl<M: Machine> ObjectBlock<'_, M> {
     }
 
     /// Gives the object an entry for each page of a frozen block that no space maps, in a node that
-    /// was taken for it. The pages are not frozen then.
+    /// was taken for it, and frees those past the object's end. The pages are not frozen then.
     pub fn split(self, object: SlabRef, (first, index): ObjectPage, node: &mut NodeReserve<'_, M>) {
         let record = self.object(object);
         ObjectFrame(self.0).cut(first);
-        {
+        let pages = {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
             let mut cursor = guard.cursor();
             cursor.lookup(index);
-            let is_split = cursor.split(node);
+            // Who has lowered the size past the first one waits for it.
+            let pages = record.pages().saturating_sub(index).clamp(1, BLOCK_PAGES);
+            let is_split = cursor.split(pages, node);
             debug_assert!(is_split, "a frozen block is not there");
             record.count_blocks(-1);
-        }
+            pages
+        };
         // Who found the block is at his end before its first frame is a page like others.
         self.epochs.synchronize(&self.machine, &mut Token::top());
         ObjectFrame(self.0).end_block(first);
+        self.frames.give_back_all(&self.machine, (pages..BLOCK_PAGES).map(|n| first.add(n)));
+        self.count_object_pages(record, pages as i64 - BLOCK_PAGES as i64);
         self.count(Counter::ShmemHugePages, -1);
         self.count(Counter::ThpSplitPage, 1);
     }

@@ -5,13 +5,12 @@
 //!                                            |--failed-->  absent; who waited is told
 //!   dirty   --frozen, unmapped everywhere-->  writing, clean  --written-->  clean
 //!                                            |--failed-->  dirty
-//! ```
-//! A page is dirty by a mark in the trie, which whoever writes sets before he writes, and looks at
-//! again inside the epoch in which he writes or maps the page writable. Who writes pages back
-//! freezes them, which waits for those epochs, and takes them out of every space. Then the mark
-//! goes, and only then the pager reads the bytes: what is written after that sets the mark anew.
-//! Rejected: marking a page as dirty when it is mapped (a page that is only read would be written),
-//! and asking the entries' marks (they go with each unmap, and with each space).
+//! ``` A page is dirty by a mark in the trie, which whoever writes sets before he writes, and looks
+//! at again inside the epoch in which he writes or maps the page writable. Who writes pages back
+//! freezes them, which waits for those epochs, and makes them read-only in every space. Then the
+//! mark goes, and only then the pager reads the bytes: what is written after that sets the mark
+//! anew. Rejected: marking a page as dirty when it is mapped (a page that is only read would be
+//! written), and asking the entries' marks (they go with each unmap, and with each space).
 //!
 //! Who waits for a pager keeps the frame by a reference, so that its record can say how it ended.
 

@@ -108,7 +108,7 @@ impl<M: Machine> Map<'_, M> {
             if !self.kind_of(object, copies).may_give(attrs.rights) {
                 return Err(SpaceError::Rights);
             }
-            // An object's pages are of 4 KiB.
+            // No object promises blocks of 2 MiB everywhere.
             if !matches!(attrs.leaf, LeafSize::Policy | LeafSize::Exactly(Order::BASE)) {
                 return Err(SpaceError::LeafSize);
             }

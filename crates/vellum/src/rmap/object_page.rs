@@ -129,6 +129,9 @@ impl<M: Machine> ObjectFrame<'_, M> {
     /// Inside an epoch in which the block was found, or by who has it frozen.
     pub fn cut(self, first: Pfn) {
         let (m, data) = (&self.machine, Data::of(self.frames.record(first)));
+        if data.is_cut() {
+            return;
+        }
         let mut top = Token::top();
         let _busy = data.busy().lock(m, &mut top, first.0);
         if data.is_cut() {

@@ -124,9 +124,9 @@ impl<M: Machine> Objects<'_, M> {
     /// The offsets of pages that were written since they were last harvested, or since the object
     /// was made: in ascending order, from the page of `from` on, as many as `pages` has room for;
     /// says how many. Fewer than that: there are no more. What was written before the call is told,
-    /// what is written meanwhile by this call or the next one. A page that is told is taken out of
-    /// every space, so that its next store is noted; what is read of it afterwards is not older
-    /// than what it was told for. The caller holds no lock.
+    /// what is written meanwhile by this call or the next one. A page that is told becomes
+    /// read-only in every space, so that its next store is noted; what is read of it afterwards is
+    /// not older than what it was told for. The caller holds no lock.
     ///
     /// # Errors
     /// [`ObjectError::NotLogged`]: it was not made by [`create_logged`](Objects::create_logged).
@@ -230,10 +230,9 @@ impl<M: Machine> Objects<'_, M> {
 
     /// Writes bytes from `offset` on. Pages that are missing are made.
     ///
-    /// # Errors
-    /// [`ObjectError::Beyond`]: they reach past the object's end. [`ObjectError::NoMemory`]; with a
-    /// pager [`ObjectError::Io`]. What comes before that is written; the number says how much.
-    /// [`ObjectError::Device`].
+    /// # Errors [`ObjectError::Beyond`]: they reach past the object's end.
+    /// [`ObjectError::NoMemory`], [`ObjectError::Stopped`]; with a pager [`ObjectError::Io`]. What
+    /// comes before that is written; the number says how much. [`ObjectError::Device`].
     pub fn write(
         self,
         object: &Object,

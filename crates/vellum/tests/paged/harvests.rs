@@ -35,6 +35,9 @@ fn every_way<C: Arch>() {
     assert_eq!(objects.write(&f.object, 20 * KIB4 - 1, &[1; 2]), (2, Ok(())));
     assert_eq!(f.fx.vm.copy_in(&f.space, page_at(50), &[9]), Ok(()));
     assert_eq!(harvest(&f), [3, 7, 19, 20, 50]);
+    // What is told stays mapped, for reading.
+    let mapped = [(&f.space, 3), (&other, 7), (&f.space, 50)];
+    assert!(mapped.iter().all(|(space, n)| !f.fx.leaf(space, page_at(*n)).flags.write));
     assert_eq!(harvest(&f), []);
     assert_eq!([f.peek(3), f.peek(7)], [Ok(2), Ok(5)]);
     assert_eq!(harvest(&f), [], "what is read again");

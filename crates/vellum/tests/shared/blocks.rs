@@ -369,3 +369,46 @@ fn bytes_are_written_to_blocks_without_a_mapping() {
     objects.discard(object);
     fx.end([]);
 }
+
+#[test]
+fn what_lies_past_the_end_goes_when_a_block_is_split_later() {
+    for grabs in [false, true] {
+        let blocks = Blocks::<X86_64>::written(512);
+        let (fx, objects) = (&blocks.fx, blocks.fx.vm.objects());
+        let taken = fx.take_all(Order::BASE);
+        objects.resize(&blocks.object, 300 * KIB4 + 4).unwrap();
+        fx.give_back(taken, Order::BASE);
+        assert_eq!((blocks.blocks(), objects.usage(&blocks.object).pages), (1, 512));
+        if grabs {
+            let pages = objects.grab(&blocks.object, 0, 1, GrabWait::Never).unwrap();
+            objects.release(pages, false);
+        } else {
+            objects.punch(&blocks.object, 7 * KIB4, KIB4).unwrap();
+        }
+        assert_eq!(blocks.blocks(), 0);
+        assert_eq!(objects.usage(&blocks.object).pages, 301 - u64::from(!grabs));
+        fx.check(&[&blocks.space]);
+        blocks.ends([]);
+    }
+}
+
+#[test]
+fn tables_are_taken_before_a_block_is_made() {
+    let fx = fixture(8192, Config::default());
+    let object = fx.object(GIB);
+    let space = fx.vm.create().unwrap();
+    let part = ObjectPart { object: &object, offset: 0 };
+    fx.vm.map_object(&space, Placement::At(Va(GIB * 300)), GIB, HUGE, part).unwrap();
+    let mut blocks = fx.take_all(Order::HUGE);
+    let rest = fx.take_all(Order::BASE);
+    // One block is left, which the tables are taken from.
+    fx.give_back(blocks.pop(), Order::HUGE);
+    fx.poke(&space, Va(GIB * 300), 5).unwrap();
+    let usage = fx.vm.objects().usage(&object);
+    assert_eq!((usage.pages, usage.huge_pages), (1, 0));
+    fx.give_back(rest, Order::BASE);
+    fx.give_back(blocks, Order::HUGE);
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}

@@ -102,6 +102,31 @@ fn touch_object(vm: &Bench, space: &Space, access: Access, run: fn(&mut dyn FnMu
     BYTES / PAGE
 }
 
+/// A space with an object of [`BYTES`] mapped, and advised for blocks of 2 MiB.
+fn blocks(vm: &Bench) -> (Space, Object) {
+    let space = vm.create().expect("memory");
+    vm.activate(&space);
+    let object = vm.objects().create(BYTES).expect("memory");
+    let part = ObjectPart { object: &object, offset: 0 };
+    let thp = Some(HugeAdvice::Huge);
+    let attrs = Attrs { thp, ..Attrs::anonymous(Rights::READ_WRITE) };
+    vm.map_object(&space, Placement::At(AT), BYTES, attrs, part).expect("a hole");
+    (space, object)
+}
+
+/// One fault for each block.
+fn touch_blocks(vm: &Bench, space: &Space, run: fn(&mut dyn FnMut())) -> u64 {
+    let before = vm.stats().get(Counter::ThpFileMapped);
+    run(&mut || {
+        for va in pages(BYTES).step_by((HUGE / PAGE) as usize) {
+            assert_eq!(vm.fault(space, va, Access::Write), Ok(Fault::Object));
+        }
+    });
+    let mapped = vm.stats().get(Counter::ThpFileMapped) - before;
+    assert_eq!(mapped as u64, BYTES / HUGE, "leaves of 2 MiB");
+    BYTES / HUGE
+}
+
 fn write_faults(vm: &Bench) -> u64 {
     let space = space(vm, BYTES, BASE);
     touch(vm, &space, Access::Write, Counter::AnonPages, measured)
@@ -343,4 +368,29 @@ pub const ROWS: &[Counted] = &[
         measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
         BYTES / PAGE
     }),
+    Counted {
+        clears: true,
+        ..row("fault-object-2m-made", Some(3127), |vm| {
+            let (space, _object) = blocks(vm);
+            touch_blocks(vm, &space, measured)
+        })
+    },
+    Counted {
+        clears: true,
+        ..row("fault-object-2m-present", Some(936), |vm| {
+            let (space, _object) = blocks(vm);
+            touch_blocks(vm, &space, |body| body());
+            vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
+            touch_blocks(vm, &space, measured)
+        })
+    },
+    Counted {
+        clears: true,
+        ..row("truncate-object-2m-mapped", Some(2230), |vm| {
+            let (space, object) = blocks(vm);
+            touch_blocks(vm, &space, |body| body());
+            measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
+            BYTES / HUGE
+        })
+    },
 ];

@@ -77,13 +77,14 @@ impl<'v, M: Machine> Around<'v, M> {
             while next < end {
                 let run = FindPage(self.0).run_at(record, (next, near), epoch);
                 let part = Part { object: record, run: &run, first: next, index, end };
-                let (Mapped { entries, pages }, count) = match run.block() {
-                    Some(block) => self.map_part_of_block(seen, &part, block),
-                    None => (self.map_part(seen, &part, epoch), run.len() as u64),
-                };
+                if let Some(block) = run.block() {
+                    next += self.map_part_of_block(seen, &part, block, &mut mapped);
+                    continue;
+                }
+                let Mapped { entries, pages } = self.map_part(seen, &part, epoch);
                 mapped.entries += entries;
                 mapped.pages += pages;
-                next += count;
+                next += run.len() as u64;
             }
         }
         spot.node.add_resident(mapped.entries);
@@ -134,18 +135,20 @@ impl<'v, M: Machine> Around<'v, M> {
     /// The same where the pages lie in a block, and how many those are. One that is not cut is
     /// mapped as a whole by others, and faults cut it.
     #[cold]
+    #[inline(never)]
     fn map_part_of_block(
         self,
         seen: &Seen<'_>,
         part: &Part<'_>,
         block: TrieEntry,
-    ) -> (Mapped, u64) {
-        let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
+        mapped: &mut Mapped,
+    ) -> u64 {
+        let (node, m) = (seen.spot.node.pfn, &self.machine);
         let from = part.first % BLOCK_PAGES;
         let count = (BLOCK_PAGES - from).min(part.end - part.first);
         let data = Data::of(self.frames.record(block.pfn()));
         if data.is_frozen() || !data.is_cut() {
-            return (mapped, count);
+            return count;
         }
         let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
         let leaf = self.leaf(seen, false);
@@ -161,7 +164,7 @@ impl<'v, M: Machine> Around<'v, M> {
                 mapped.pages += i64::from(is_first);
             }
         }
-        (mapped, count)
+        count
     }
 
     #[inline(never)]

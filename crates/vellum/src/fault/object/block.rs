@@ -8,15 +8,17 @@ use crate::addr::{Level, Order, Pfn, Va};
 use crate::clear::Extent;
 use crate::clear::fresh_block::{BlockContents, NoBlock};
 use crate::config::Thp;
-use crate::entry::{Entry, Flags};
+use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, Stopped};
-use crate::fault::{Faults, Seen, Step};
+use crate::fault::object::page::entry_flags;
+use crate::fault::{FaultRequest, Faults, Seen, Step};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Machine, Use};
-use crate::object::{BLOCK_PAGES, ObjectBlock};
+use crate::object::{BLOCK_PAGES, FindPage, ObjectBlock, Present};
+use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
-use crate::space::{Fault, HugeAdvice, LeafSize};
+use crate::space::{Fault, HugeAdvice, LeafSize, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::EpochGuard;
 
@@ -51,15 +53,25 @@ impl<M: Machine> BlockFault<'_, M> {
 
     /// Maps a block that was found inside this epoch, by the frame of a page.
     pub fn map(self, seen: &Seen<'_>, pfn: Pfn, flags: Flags) -> Result<Step, FaultError> {
-        let first = Pfn(first_of(pfn.0));
         let path = self.unlinked_path(seen.spot.at, seen.va, Level::TWO)?;
+        Ok(self.plant_leaf(seen, pfn, flags, path))
+    }
+
+    fn plant_leaf(
+        self,
+        seen: &Seen<'_>,
+        pfn: Pfn,
+        flags: Flags,
+        path: Option<UnlinkedPath<'_>>,
+    ) -> Step {
+        let first = Pfn(first_of(pfn.0));
         ObjectFrame(self.0).add_leaf(first);
         if !self.plant(seen, path, Entry::Shared(first, flags), true) {
             ObjectFrame(self.0).sub_leaf(first);
-            return Ok(Step::Again);
+            return Step::Again;
         }
         self.count_here(Counter::ThpFileMapped, 1);
-        Ok(Step::Done(Fault::Object))
+        Step::Done(Fault::Object)
     }
 
     /// Gives each frame of a block a record, by the frame of a page.
@@ -67,21 +79,60 @@ impl<M: Machine> BlockFault<'_, M> {
         ObjectFrame(self.0).cut(Pfn(first_of(pfn.0)));
     }
 
-    /// Makes a block where one is wanted. Then the fault looks anew.
+    /// Makes a block where one is wanted, and maps it. The tables above it are taken first, so that
+    /// a fault which finds no memory for them leaves none in the object.
     #[cold]
     pub fn make(
         self,
         seen: &Seen<'_>,
+        ask: FaultRequest,
         (object, index): (SlabRef, u64),
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let (want, va) = (self.want(seen), seen.va);
+        let (space, want) = (seen.space, self.want(seen));
+        let _in_hand = self.hands.begin(&self.machine);
+        let path = self.unlinked_path(seen.spot.at, ask.va, Level::TWO)?;
         // The attachment may go with the epoch, and the object with it.
         self.object(object).attachments.keep();
         drop(epoch);
-        let made = self.make_block((object, index), &want, va);
+        let step = match self.make_block((object, index), &want, ask.va) {
+            Ok(true) => Ok(self.map_made(space, ask, (object, index), path)),
+            made => {
+                self.free_path(path);
+                made.map(|_| Step::Smaller).map_err(FaultError::from)
+            }
+        };
         self.let_go_of(object);
-        Ok(if made? { Step::Again } else { Step::Smaller })
+        step
+    }
+
+    /// Maps the block that is there by now, below the tables if they are what is missing.
+    fn map_made(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+        page: (SlabRef, u64),
+        path: Option<UnlinkedPath<'_>>,
+    ) -> Step {
+        let epoch = self.epochs.enter(&self.machine);
+        let seen = self.0.seen(space, ask.va).filter(|seen| {
+            let spot = &seen.spot;
+            let above = path.as_ref().and_then(|path| path.first.parent());
+            spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
+                && above == (spot.level > Level::TWO).then_some((spot.node.pfn, spot.slot))
+                && self.object_at(seen.region, ask.va) == Some(page)
+                && seen.attrs.allows(ask.access)
+                && self.fits(seen, page)
+        });
+        match (seen, FindPage(self.0).present(page.0, page.1, &epoch)) {
+            (Some(seen), Present::Block(pfn)) => {
+                self.plant_leaf(&seen, pfn, entry_flags(&seen, ask.access, false), path)
+            }
+            _ => {
+                self.free_path(path);
+                Step::Again
+            }
+        }
     }
 
     /// Puts a block of zeros around an index, which will be seen at `va` first. `false`: there is
@@ -110,17 +161,20 @@ impl<M: Machine> BlockFault<'_, M> {
                 return Ok(false);
             }
         };
-        // As in `Reserved::fresh_block`.
-        let cleared = match contents == BlockContents::Old || self.machine.aliases() {
-            true => self.clear_block(&Extent::of_leaf(first, Order::HUGE, va)),
-            false => Ok(()),
-        };
-        let put = cleared.map(|()| ObjectBlock(self.0).put(object, base, first).is_ok());
-        match put {
-            Ok(true) => self.count(Counter::ThpFileAlloc, 1),
-            _ => self.untake_block(first, Order::HUGE),
+        if ObjectBlock(self.0).put_frozen(object, base, first).is_err() {
+            self.untake_block(first, Order::HUGE);
+            return Ok(false);
         }
-        put
+        // As in `Reserved::fresh_block`. Who wants it meanwhile waits, and clears none of his own.
+        if (contents == BlockContents::Old || self.machine.aliases())
+            && let Err(stopped) = self.clear_block(&Extent::of_leaf(first, Order::HUGE, va))
+        {
+            self.free_pages(object, &[(first, base)]);
+            return Err(stopped);
+        }
+        self.thaw(first);
+        self.count(Counter::ThpFileAlloc, 1);
+        Ok(true)
     }
 }
 

@@ -4,9 +4,11 @@ mod around;
 mod block;
 mod device;
 mod page;
+mod protect;
 mod unmap;
 
 pub(crate) use block::BlockFault;
 pub(crate) use device::DeviceFault;
 pub(crate) use page::ObjectFault;
+pub(crate) use protect::ProtectObject;
 pub(crate) use unmap::{BATCH, UnmapObject};

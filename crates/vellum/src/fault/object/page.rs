@@ -147,7 +147,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 Reserved(self.0).populate_below(seen, (ask, false), epoch)
             }
             Present::Absent(_) if huge && BlockFault(self.0).wants(seen, (object, index)) => {
-                BlockFault(self.0).make(seen, (object, index), epoch)
+                BlockFault(self.0).make(seen, ask, (object, index), epoch)
             }
             Present::Absent(_) => self.make_and_map(seen, ask, epoch, (object, index)),
         }
@@ -171,6 +171,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             && let Some(seen) = self.0.seen(seen.space, ask.va)
             && seen.spot.level == Level::ONE
             && self.object_at(seen.region, ask.va) == Some((object, index))
+            && seen.attrs.allows(ask.access)
         {
             // The fault is served, whatever comes of this.
             let _ = Around(self.0).map(&seen, (object, index), None, epoch);

@@ -27,7 +27,7 @@ pub(crate) const BATCH: usize = 64;
 
 /// How often a visit that found not all looks at the counts before the next one, at most. Basis: a
 /// guess; it decides how much of a long fork the visits beside it repeat.
-const MOST_WAIT: u32 = 64;
+pub(super) const MOST_WAIT: u32 = 64;
 
 pub(crate) struct UnmapObject<'v, M: Machine>(pub &'v Faults<M>);
 

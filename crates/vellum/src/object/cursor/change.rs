@@ -109,18 +109,19 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
         is_found.then(|| core::mem::replace(&mut self.at.found, Word::EMPTY))
     }
 
-    /// Exchanges the block of 2 MiB that the cursor has found for its pages, with the marks that it
-    /// had. `false`, and nothing happens: it has found none, or the reserve has no node for that.
-    pub fn split(&mut self, reserve: &mut NodeReserve<'_, M>) -> bool {
-        let block = self.at.found;
+    /// Exchanges the block of 2 MiB that the cursor has found for its first pages, with the marks
+    /// that it had: so many, from 1 to 512. `false`, and nothing happens: it has found none, or the
+    /// reserve has no node for that.
+    pub fn split(&mut self, pages: u64, reserve: &mut NodeReserve<'_, M>) -> bool {
+        let (block, pages) = (self.at.found, pages.clamp(1, Order::HUGE.frames()));
         if !self.at.is_located || !block.is_leaf() || block.entry().order() != Order::HUGE {
             return false;
         }
         let mut supply = Supply::<M, Object>::Before(&mut reserve.stock);
         let Ok(address) = supply.large() else { return false };
-        let at = self.at.spot();
-        to_pages(self.at.edit, at, prefix(self.at.index, block.order()), address);
-        self.at.count_inserted(Order::HUGE.frames() - 1);
+        let (at, index) = (self.at.spot(), prefix(self.at.index, block.order()));
+        to_pages(self.at.edit, at, (index, pages), address);
+        self.at.count_inserted(pages - 1);
         self.at.found = Word::EMPTY;
         self.at.leave_dead();
         true

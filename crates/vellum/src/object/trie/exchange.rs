@@ -135,19 +135,19 @@ impl<'e, M: Machine> Edit<'e, M> {
 }
 
 /// Exchanges the leaf of a block of 2 MiB for a large node, in zeroed memory, with a leaf for each
-/// of its pages.
+/// of its first pages.
 pub(in super::super) fn to_pages<M: Machine>(
     edit: Edit<'_, M>,
     at: Spot<'_>,
-    index: u64,
+    (index, pages): (u64, u64),
     address: u64,
 ) {
     let block = edit.load(at);
     let node = edit.make(Word::node(address, true, 0, index), index, at.word());
-    for (page, index) in (index..index + node.slots() as u64).enumerate() {
-        let entry = TrieEntry::new(block.entry().pfn().add(page as u64), Order::BASE);
-        let word = entry.map_or(Word::EMPTY, |entry| entry.at(index));
-        edit.put(node, index, word.with_marks(block.marks()));
+    for page in 0..pages {
+        let entry = TrieEntry::new(block.entry().pfn().add(page), Order::BASE);
+        let word = entry.map_or(Word::EMPTY, |entry| entry.at(index + page));
+        edit.put(node, index + page, word.with_marks(block.marks()));
     }
     edit.store(at, edit.marked(node));
     // A node that only held a single leaf's bits is not needed above another node.

@@ -83,12 +83,8 @@ impl<M: Machine> Grab<'_, M> {
             match stop? {
                 Stop::Nothing => return Ok(()),
                 Stop::Beyond => return Err(ObjectError::Beyond),
-                Stop::Block => {
-                    let split = || Split(self.0).split(object, run.next());
-                    if may_look { self.with_memory(split) } else { split() }?;
-                    continue;
-                }
-                // Some more were made.
+                // Some more were made, or there is no memory to split a block.
+                Stop::Block => continue,
                 Stop::Absent if self.object(object).pager().is_none() => continue,
                 Stop::Absent => self.fetch(object, run, waits)?,
                 Stop::Taken(pfn) if waits => ObjectIo(self.0).wait_for_page(pfn),
@@ -107,6 +103,13 @@ impl<M: Machine> Grab<'_, M> {
         let mut spare = None;
         let done = loop {
             let stop = TakePages(self.0).take(object, run, &mut spare);
+            if matches!(stop, Stop::Block) {
+                match Split(self.0).try_split(object, run.next()) {
+                    Ok(()) => continue,
+                    Err(NoMemory) if run.taken > before => break Ok(Stop::Block),
+                    Err(NoMemory) => break Err(NoMemory),
+                }
+            }
             if is_paged || !matches!(stop, Stop::Absent) {
                 break Ok(stop);
             }

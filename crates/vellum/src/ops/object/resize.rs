@@ -217,7 +217,7 @@ impl<M: Machine> Resize<'_, M> {
         if Split(self.0).split(object, from).is_ok() {
             return Some(from);
         }
-        let frozen = self.freeze(object, from)?;
+        let Some(frozen) = self.freeze(object, from) else { return Some(from) };
         if !ObjectFrame(self.0).is_block(&[frozen]) {
             self.thaw(frozen.0);
             return Some(from);

@@ -7,31 +7,37 @@ use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::object::{ObjectBlock, Tries};
 use crate::platform::over;
-use crate::rmap::object_page::ObjectFrame;
 
 pub(crate) struct Split<'v, M: Machine>(pub &'v Faults<M>);
 
 over!(Split, Faults);
 
 impl<M: Machine> Split<'_, M> {
-    /// Has no block at an index: one that is there leaves every space, and becomes single pages.
-    /// The caller keeps the object, holds no lock and is in no epoch. It may have earlier pages
-    /// frozen.
+    /// Has no block at an index: one that is there leaves every space, and becomes single pages. It
+    /// waits for who has the block in hand. The caller keeps the object, holds no lock and is in no
+    /// epoch.
     ///
     /// # Errors
     /// There is no memory for a node of the trie; nothing changed.
     pub fn split(self, object: SlabRef, index: u64) -> Result<(), NoMemory> {
-        if !ObjectBlock(self.0).is_at(object, index) {
-            return Ok(());
+        while ObjectBlock(self.0).is_at(object, index) {
+            self.try_split(object, index)?;
+            // Nothing is in hand here that others could wait for.
+            if let Some((pfn, _)) = self.freeze(object, index) {
+                self.thaw(pfn);
+            }
         }
+        Ok(())
+    }
+
+    /// The same without waiting: a block that somebody has in hand stays.
+    pub fn try_split(self, object: SlabRef, index: u64) -> Result<(), NoMemory> {
+        let _in_hand = self.hands.begin(&self.machine);
         let mut node = Tries::new(self.0).reserve();
         node.fill_to_split()?;
-        let Some(frozen) = self.freeze(object, index) else { return Ok(()) };
-        if ObjectFrame(self.0).is_block(&[frozen]) {
-            UnmapObject(self.0).everywhere(object, &[frozen]);
-            ObjectBlock(self.0).split(object, frozen, &mut node);
-        } else {
-            self.thaw(frozen.0);
+        if let Some(block) = ObjectBlock(self.0).freeze(object, index) {
+            UnmapObject(self.0).everywhere(object, &[block]);
+            ObjectBlock(self.0).split(object, block, &mut node);
         }
         Ok(())
     }

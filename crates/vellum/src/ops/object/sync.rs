@@ -8,7 +8,7 @@
 use crate::addr::{PAGE_SIZE, Pfn};
 use crate::error::ObjectError;
 use crate::fault::Faults;
-use crate::fault::object::UnmapObject;
+use crate::fault::object::ProtectObject;
 use crate::frame::SlabRef;
 use crate::machine::{Machine, RUN_PAGES, Verb};
 use crate::object::{INDEX_END, NextDirty, Object, ObjectIo, ObjectPage};
@@ -99,9 +99,9 @@ impl<M: Machine> Sync<'_, M> {
         }
     }
 
-    /// Freezes dirty pages that follow each other, and takes them out of every space. None:
-    /// somebody was at the next one, and is not any more, or is passed over. No page is visited
-    /// twice, but who was waited for.
+    /// Freezes dirty pages that follow each other, and takes the right to write from every space.
+    /// None: somebody was at the next one, and is not any more, or is passed over. No page is
+    /// visited twice, but who was waited for.
     fn freeze_next<'p>(
         self,
         (object, waits): (SlabRef, bool),
@@ -120,7 +120,7 @@ impl<M: Machine> Sync<'_, M> {
             }
             NextDirty::Frozen(count) => &out[..count],
         };
-        UnmapObject(self.0).everywhere(object, frozen);
+        ProtectObject(self.0).everywhere(object, frozen);
         *next = frozen.last().map_or(end, |page| page.1 + 1);
         Some(frozen)
     }
