@@ -74,6 +74,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a moved page answers at its new place alone", moved),
     ("after fork both sides see the old contents and only their own stores", forked),
     ("an object shows the same page in two spaces, until it is cut off", objects::shared),
+    ("an object's block is mapped as a whole, and by pages, until it is split", objects::blocks),
     ("a file shows its bytes in two spaces, and gets what both stored by a sync", objects::file),
     ("a device shows its registers, and gets what is stored to them", objects::device),
     ("the kernel's copies and the program's accesses meet", copies),

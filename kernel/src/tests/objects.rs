@@ -6,7 +6,7 @@ use vellum::addr::{Level, Pfn, Va};
 use vellum::entry::{CacheMode, Entry};
 use vellum::error::{FaultError, ObjectError};
 use vellum::machine::Machine;
-use vellum::space::{Attrs, Placement, Rights, Space};
+use vellum::space::{Attrs, HugeAdvice, Placement, Rights, Space};
 use vellum::vm::{DeviceMemory, ObjectPart, Vm};
 
 use super::{AT, Failed, GIB, Outcome, PAGE, Walked, ensure, failed, faults, recount, walk};
@@ -51,6 +51,46 @@ pub fn shared(vm: &Vm<Metal>, space: &Space) -> Outcome {
     outcome?;
     ensure!(load(AT + PAGE) == Ok(0));
     Ok(())
+}
+
+pub fn blocks(vm: &Vm<Metal>, space: &Space) -> Outcome {
+    const HUGE: u64 = 512 * PAGE;
+    const THERE: u64 = AT + GIB;
+    const ODD: u64 = AT + 2 * GIB + PAGE;
+    let objects = vm.objects();
+    let Ok(object) = objects.create(2 * HUGE) else { return Err(failed!("an object")) };
+    let Ok(other) = vm.create() else { return Err(failed!("a second space")) };
+    let both = || -> Outcome {
+        let thp = Some(HugeAdvice::Huge);
+        let attrs = Attrs { thp, ..Attrs::anonymous(Rights::READ_WRITE) };
+        let part = ObjectPart { object: &object, offset: 0 };
+        for (space, at) in [(space, AT), (&other, THERE), (&other, ODD)] {
+            let mapped = vm.map_object(space, Placement::At(Va(at)), 2 * HUGE, attrs, part);
+            ensure!(mapped == Ok(Va(at)));
+        }
+        let touched = faults(|| (store(AT + 5 * PAGE, 1), load(AT + 511 * PAGE)));
+        ensure!(touched == (1, (Ok(()), Ok(0))));
+        let Walked { level, entry, .. } = walk(vm, AT);
+        ensure!(level == Level::TWO && matches!(entry, Entry::Shared(..)));
+        let there = fault::run(vm, &other, || {
+            let seen = faults(|| (load(THERE + 5 * PAGE), load(THERE + 6 * PAGE)));
+            (seen, load(ODD + 5 * PAGE), store(ODD + 6 * PAGE, 2), store(THERE + 7 * PAGE, 3))
+        });
+        ensure!(there == ((1, (Ok(1), Ok(0))), Ok(1), Ok(()), Ok(())));
+        ensure!(faults(|| (load(AT + 6 * PAGE), load(AT + 7 * PAGE))) == (0, (Ok(2), Ok(3))));
+        ensure!(objects.usage(&object).huge_pages == 1);
+        recount(vm, &[space, &other])?;
+        // The large translation is gone from this processor's TLB.
+        ensure!(objects.punch(&object, 6 * PAGE, PAGE) == Ok(()));
+        ensure!((load(AT + 6 * PAGE), load(AT + 7 * PAGE)) == (Ok(0), Ok(3)));
+        ensure!(walk(vm, AT + 7 * PAGE).level == Level::ONE);
+        ensure!(objects.usage(&object).huge_pages == 0);
+        recount(vm, &[space, &other]).map(drop)
+    };
+    let outcome = both();
+    vm.exit(other);
+    objects.discard(object);
+    outcome
 }
 
 pub fn file(vm: &Vm<Metal>, space: &Space) -> Outcome {

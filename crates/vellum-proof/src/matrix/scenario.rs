@@ -76,12 +76,17 @@ impl Scenario {
         self.state.name.contains(part)
     }
 
-    /// Whether it is run every time, if its pager is late: each pair of scripts is in one of the
-    /// states of that kind, and where it wants a child in the one that has one.
-    fn is_usual_if_late(&self) -> bool {
-        let mut late = STATES.iter().filter(|state| state.late.is_some());
-        let Some(place) = late.clone().position(|state| *state == self.state) else { return true };
-        let count = late.by_ref().count() as u64;
+    /// Whether it is run every time, if its pager is late, or its pages lie in blocks: each pair of
+    /// scripts is in one of the states of that kind, and where it wants a child in those that have
+    /// one.
+    fn is_usual_of_its_kind(&self) -> bool {
+        let is_alike = |state: &&StartState| match self.state.late {
+            Some(_) => state.late.is_some(),
+            None => state.block,
+        };
+        let mut alike = STATES.iter().filter(is_alike);
+        let Some(place) = alike.clone().position(|state| *state == self.state) else { return true };
+        let count = alike.by_ref().count() as u64;
         let names = self.first.name.bytes().chain([0]).chain(self.second.name.bytes());
         let pair = names.fold(0, |hash, byte| spread(hash ^ u64::from(byte)));
         self.first.wants_child() || self.second.wants_child() || pair % count == place as u64
@@ -179,8 +184,8 @@ pub fn all() -> Vec<Scenario> {
 }
 
 /// What is run every time: each pair of scripts in each state on one of the MMUs in turn, by two
-/// CPUs, but in one of the states only whose pagers are late; and one in so many of the scenarios
-/// with a third.
+/// CPUs, but in one of the states only whose pagers are late, or whose pages lie in blocks; and one
+/// in so many of the scenarios with a third.
 pub fn usual() -> Vec<Scenario> {
     let (pairs, triples): (Vec<_>, Vec<_>) =
         all().into_iter().partition(|one| one.third == ThirdCpu::None);
@@ -188,7 +193,7 @@ pub fn usual() -> Vec<Scenario> {
         .chunks(Mmu::ALL.len())
         .enumerate()
         .map(|(n, mmus)| mmus[n % mmus.len()].clone())
-        .filter(Scenario::is_usual_if_late)
+        .filter(Scenario::is_usual_of_its_kind)
         .collect();
     let chosen = |n: &usize| spread(*n as u64).is_multiple_of(TRIPLES);
     usual.extend(triples.into_iter().enumerate().filter(|(n, _)| chosen(n)).map(|(_, one)| one));

@@ -155,6 +155,8 @@ fn a_space_ends_beside_a_punch_of_what_it_maps() {
 struct Numbered {
     fixture: Fixture,
     object: Object,
+    /// Pages that have that in the end.
+    stays: RefCell<Vec<(u64, u8)>>,
 }
 
 impl Numbered {
@@ -164,7 +166,7 @@ impl Numbered {
         fixture.enter(0);
         fixture.keep(fixture.vm.create().expect("memory"));
         let object = fixture.vm.objects().create(pages * 4096).expect("memory");
-        let numbered = Numbered { fixture, object };
+        let numbered = Numbered { fixture, object, stays: RefCell::default() };
         (0..2).for_each(|page| numbered.write(page, page as u8 + 1));
         numbered
     }
@@ -189,6 +191,9 @@ impl World for Numbered {
     }
 
     fn check(self) {
+        let stays = self.stays.borrow();
+        stays.iter().for_each(|&(page, byte)| assert_eq!(self.read(page), byte, "page {page}"));
+        drop(stays);
         self.fixture.vm.objects().discard(self.object);
         self.fixture.check();
     }
@@ -204,7 +209,7 @@ fn a_page_that_went_is_not_read_when_its_frame_is_used_anew() {
         l.fixture.vm.objects().punch(&l.object, 0, 4096).unwrap();
         l.write(2, 9);
     });
-    let done = explore(&|| Numbered::new(3, Thp::Never), &[read, punch], 2, u64::MAX);
+    let done = explore(&|| Numbered::new(3, Thp::Never), &[punch, read], 2, u64::MAX);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }
@@ -217,7 +222,7 @@ fn a_page_of_a_block_that_is_split_is_not_taken_for_the_first_one() {
         l.fixture.vm.objects().punch(&l.object, 2 * 4096, 4096).unwrap();
         assert_eq!(l.fixture.vm.objects().usage(&l.object).huge_pages, 0);
     });
-    let done = explore(&|| Numbered::new(512, Thp::Always), &[read, punch], 2, 200_000);
+    let done = explore(&|| Numbered::new(512, Thp::Always), &[punch, read], 2, 200_000);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }
@@ -277,7 +282,8 @@ fn two_that_touch_one_block_make_one() {
         fixture.keep(fixture.vm.create().expect("memory"));
         let object = fixture.vm.objects().create(512 * 4096).expect("memory");
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        let numbered = in_a_space(Numbered { fixture, object }, 512, attrs);
+        let numbered =
+            in_a_space(Numbered { fixture, object, stays: RefCell::default() }, 512, attrs);
         // One block for each is left, and some single frames.
         (0..4).for_each(|_| numbered.fixture.take(9));
         (0..2).for_each(|_| numbered.fixture.give(0));
@@ -286,7 +292,8 @@ fn two_that_touch_one_block_make_one() {
     let touch = |page: u64| -> Script<Numbered> {
         Rc::new(move |l| {
             let space = l.fixture.last();
-            l.fixture.vm.copy_in(&space, Va(AT.0 + page * 4096), &[1; 4]).unwrap();
+            l.fixture.vm.copy_in(&space, Va(AT.0 + page * 4096), &[7; 4]).unwrap();
+            l.stays.borrow_mut().push((page, 7));
             assert_eq!(l.fixture.vm.objects().usage(&l.object).huge_pages, 1);
         })
     };
@@ -298,15 +305,42 @@ fn two_that_touch_one_block_make_one() {
 #[test]
 fn a_region_without_rights_gets_no_entries_around_a_fault() {
     let attrs = Attrs::anonymous(Rights::READ);
-    let make = || in_a_space(Numbered::new(4, Thp::Never), 4, attrs);
+    // No table is there.
+    let make = || in_a_space(Numbered::new(512, Thp::Never), 512, attrs);
     let read: Script<Numbered> = Rc::new(|l| {
         let _ = l.fixture.vm.fault(&l.fixture.last(), AT, Access::Read);
     });
     let protect: Script<Numbered> = Rc::new(|l| {
         let space = l.fixture.last();
-        l.fixture.vm.protect(&space, AT, 4 * 4096, Rights::NONE).unwrap();
+        l.fixture.vm.protect(&space, AT, 512 * 4096, Rights::NONE).unwrap();
     });
     let done = explore(&make, &[read, protect], 2, u64::MAX);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+#[test]
+fn a_fork_beside_a_harvest_leaves_no_right_to_write_unnoticed() {
+    let make = || {
+        let config = Config { thp: Thp::Never, ..Config::default() };
+        let fixture = Fixture::new(2, 2048, config, MmuRules::X86_64);
+        fixture.enter(0);
+        fixture.keep(fixture.vm.create().expect("memory"));
+        let object = fixture.vm.objects().create_logged(4096).expect("memory");
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let numbered = Numbered { fixture, object, stays: RefCell::default() };
+        let numbered = in_a_space(numbered, 1, attrs);
+        numbered.fixture.vm.copy_in(&numbered.fixture.last(), AT, &[1; 4]).expect("memory");
+        numbered
+    };
+    let fork: Script<Numbered> = Rc::new(|l| {
+        let child = l.fixture.vm.fork(&l.fixture.last()).unwrap();
+        l.fixture.keep(child);
+    });
+    let harvest: Script<Numbered> = Rc::new(|l| {
+        assert_eq!(l.fixture.vm.objects().harvest(&l.object, 0, &mut [0; 2]), Ok(1));
+    });
+    let done = explore(&make, &[fork, harvest], 2, u64::MAX);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }
