@@ -412,3 +412,65 @@ fn tables_are_taken_before_a_block_is_made() {
     fx.vm.objects().discard(object);
     fx.end([space]);
 }
+
+on_both!(threads, threads_write_to_pages_of_blocks_that_are_made_split_and_freed);
+
+/// Two threads store to words of their own, each through a mapping of its own, and read them back
+/// by another way, while two others have the blocks mapped, split, cut off and freed.
+fn threads<C: Arch>() {
+    const WRITTEN: u64 = 500;
+    for round in 0..40 {
+        let fx = fixture_of::<C>(4, 8192, always());
+        let (objects, object) = (fx.vm.objects(), fx.object(2 * MIB2));
+        let whole = fx.with_object(AT, 2 * MIB2, &object);
+        let part = ObjectPart { object: &object, offset: KIB4 };
+        let odd = fx.vm.create().unwrap();
+        fx.vm.map_object(&odd, Placement::At(FAR), 600 * KIB4, RW, part).unwrap();
+        let read_back = |cpu: usize, page: u64, n: u64| {
+            let mut bytes = [0; 8];
+            let (offset, space) = (page * KIB4 + 8 * cpu as u64, [&odd, &whole][cpu]);
+            let at = [FAR.0.wrapping_sub(KIB4), AT.0][cpu];
+            objects.read(&object, offset, &mut bytes).1.unwrap();
+            assert_eq!(u64::from_ne_bytes(bytes), n, "page {page}, round {round}");
+            fx.vm.copy_out(space, Va(at + offset), &mut bytes).unwrap();
+            assert_eq!(u64::from_ne_bytes(bytes), n, "page {page}, mapped, round {round}");
+        };
+        on_cpus(0..4, |cpu| {
+            let mut random = Random::new(round * 4 + cpu as u64);
+            for n in 1..=150_u64 {
+                let page = 1 + random.below(WRITTEN);
+                match cpu {
+                    0 | 1 => {
+                        let at = [AT.0, FAR.0.wrapping_sub(KIB4)][cpu] + page * KIB4;
+                        let space = [&whole, &odd][cpu];
+                        let at = Va(at + 8 * cpu as u64);
+                        fx.vm.copy_in(space, at, &n.to_ne_bytes()).unwrap();
+                        read_back(cpu, page, n);
+                    }
+                    2 if n % 3 == 0 => {
+                        let pages = objects.grab(&object, page * KIB4, 2, GrabWait::Always);
+                        objects.release(pages.unwrap(), true);
+                    }
+                    2 => {
+                        let child = fx.vm.fork(&whole).unwrap();
+                        fx.vm.exit(child);
+                        let from = page_at(512 + random.below(500));
+                        let advice = [Advice::DontNeed, Advice::Populate { write: false }];
+                        // The end may lie before it.
+                        let _ = fx.vm.advise(&whole, from, KIB4, advice[(n % 2) as usize]);
+                    }
+                    _ => {
+                        let pages = [1024, 1024, 700, 512][random.below(4) as usize];
+                        objects.resize(&object, pages * KIB4).unwrap();
+                        objects.punch(&object, (512 + page) * KIB4, 30 * KIB4).unwrap();
+                        let _ = fx.vm.copy_in(&whole, page_at(512 + page), &[1]);
+                    }
+                }
+            }
+        });
+        fx.check(&[&whole, &odd]);
+        objects.discard(object);
+        fx.end([whole, odd]);
+        assert_eq!(fx.count(Counter::ShmemHugePages), 0);
+    }
+}
