@@ -1,17 +1,20 @@
 //! A trie agrees with a sorted map, whatever is done to it.
 
-use vellum_testkit::index::step;
+use vellum::unstable::{PageMark, TrieEntry};
+use vellum_testkit::index::{self, step};
 use vellum_testkit::prelude::*;
 
 /// Operations of each distribution of indices; three of them make a million.
 const STEPS: u64 = 340_000;
 
 fn agrees(keys: Keys, seed: u64) {
-    let fx = fixture(4096, Config::default());
+    let fx = fixture(8192, Config::default());
     let (mut model, mut random) = (Model::new(), Random::new(seed));
     let trie = fx.vm.tries().create();
     let mut done = 0;
     while done < STEPS {
+        let mut reserve = fx.vm.tries().reserve();
+        let mut can_split = reserve.fill_to_split().is_ok();
         let mut top = Token::top();
         let mut guard = fx.vm.tries().lock(&trie, &mut top);
         let mut cursor = guard.cursor();
@@ -23,13 +26,27 @@ fn agrees(keys: Keys, seed: u64) {
                 cursor = guard.resume(token);
             }
         }
+        for _ in 0..20 {
+            let (index, pages) = (keys.one(&mut random), 1 + random.below(512));
+            cursor.lookup(index);
+            let block = covering(&model, index).filter(|(_, entry)| entry.order() == Order::HUGE);
+            assert_eq!(cursor.split(pages, &mut reserve), can_split && block.is_some(), "{index}");
+            if let Some((first, block)) = block.filter(|_| can_split) {
+                can_split = false;
+                for page in 0..pages {
+                    let marks = PageMark::ALL.into_iter().filter(|mark| block.is_marked(*mark));
+                    let entry = index::page(block.pfn().0 + page);
+                    model.insert(first + page, marks.fold(entry, TrieEntry::with_mark));
+                }
+            }
+        }
         drop(cursor);
         // Now and then most of it goes.
         if random.one_in(20) {
             let (from, end) = (keys.one(&mut random), keys.one(&mut random));
             let mut gone = Vec::new();
             let count = guard.cursor().remove_range(from, end, |at, e| gone.push((at, e)));
-            let inside = |at: u64, e: vellum::unstable::TrieEntry| at + e.order().frames() <= end;
+            let inside = |at: u64, e: TrieEntry| at + e.order().frames() <= end;
             let whole: Vec<_> = if from < end {
                 model
                     .range(from..end)
