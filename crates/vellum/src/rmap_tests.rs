@@ -32,10 +32,10 @@ fn a_child_that_its_fork_has_not_finished_is_nobody_elses_to_look_into() {
     };
     // The family's list begins with the youngest.
     let both = vec![child.id(), space.id()];
-    assert_eq!((of_a_page(), of_an_object()), (both.clone(), (both, false)));
-    record.begin_child();
+    assert_eq!((of_a_page(), of_an_object()), (both.clone(), (both, u64::MAX)));
+    record.begin_child(7);
     let parent = vec![space.id()];
-    assert_eq!((of_a_page(), of_an_object()), (parent.clone(), (parent, true)));
+    assert_eq!((of_a_page(), of_an_object()), (parent.clone(), (parent, 7)));
     record.finish_child();
     fx.vm.objects().discard(object);
     fx.end([space, child]);

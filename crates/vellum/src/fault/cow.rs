@@ -315,7 +315,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let (va, order) = (copy.va, copy.order);
         let Some((seen, flags)) = self.still_copied(copy) else { return false };
         let spot = &seen.spot;
-        if path.first.parent() != Some((spot.node.pfn, spot.slot)) {
+        if !path.is_below(spot.at) {
             return false;
         }
         let Some(transit) = self.make_seen_busy(&seen, false) else { return false };

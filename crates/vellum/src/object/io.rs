@@ -3,10 +3,11 @@
 //! ```text
 //!   absent  --a frozen page is put in-->  reading  --filled-->  present, clean
 //!                                            |--failed-->  absent; who waited is told
-//!   dirty   --frozen, unmapped everywhere-->  writing, clean  --written-->  clean
+//!   dirty   --frozen, read-only everywhere-->  writing, clean  --written-->  clean
 //!                                            |--failed-->  dirty
-//! ``` A page is dirty by a mark in the trie, which whoever writes sets before he writes, and looks
-//! at again inside the epoch in which he writes or maps the page writable. Who writes pages back
+//! ```
+//! A page is dirty by a mark in the trie, which whoever writes sets before he writes, and looks at
+//! again inside the epoch in which he writes or maps the page writable. Who writes pages back
 //! freezes them, which waits for those epochs, and makes them read-only in every space. Then the
 //! mark goes, and only then the pager reads the bytes: what is written after that sets the mark
 //! anew. Rejected: marking a page as dirty when it is mapped (a page that is only read would be
@@ -320,9 +321,9 @@ impl<M: Machine> ObjectIo<'_, M> {
         NextDirty::Frozen(count)
     }
 
-    /// Has the pager write frozen pages that follow each other, which no space maps, and waits for
-    /// it. From here on others may use them. The caller keeps the object, holds no lock and is in
-    /// no epoch.
+    /// Has the pager write frozen pages that follow each other, which no space may write, and waits
+    /// for it. From here on others may use them. The caller keeps the object, holds no lock and is
+    /// in no epoch.
     pub fn write_pages(self, object: SlabRef, pages: &[ObjectPage]) -> Result<(), PagerFailed> {
         let Some(&(first, _)) = pages.first() else { return Ok(()) };
         // Of this run alone: others may write the pages before the caller looks.

@@ -49,6 +49,14 @@ impl<'v> UnlinkedPath<'v> {
         unsafe { words.add(self.level.slot(va)).write(M::Codec::encode(entry, self.level)) };
     }
 
+    /// Whether it was made for an entry of that node. By its level, too: a table that has gone
+    /// since may be one of another level by now.
+    pub fn is_below(&self, Place { node, level, slot, .. }: Place<'_>) -> bool {
+        self.first.parent() == Some((node.pfn, slot))
+            && level > Level::ONE
+            && self.first.state().level() == level.child()
+    }
+
     /// Links the uppermost table. Reports the entry that is written here and the one that was
     /// written in each table of the path. Under the lock of the node above.
     #[inline(always)]

@@ -192,19 +192,19 @@ impl<'v, M: Machine> Attach<'v, M> {
         shared.home.store(home_of(space).pack(), Ordering::Relaxed);
     }
 
-    /// Calls `each` with every space that may map an object, and the shift at which, and says
-    /// whether there is one that a fork has not finished: nobody else looks into that. Holds the
-    /// list's lock, and one family's at a time.
+    /// Calls `each` with every space that may map an object, and the shift at which. Spaces that
+    /// their forks have not finished are nobody else's to look into: says the lowest number of such
+    /// a fork, or the highest number there is. Holds the list's lock, and one family's at a time.
     pub fn for_each_attachment<H: Above<Attachments>>(
         self,
         object: SlabRef,
         token: &mut Token<H>,
         mut each: impl FnMut(&SpaceRecord, u64),
-    ) -> bool {
+    ) -> u64 {
         let m = &self.machine;
         let list = self.list_of(object);
         let mut guard = list.lock().lock(m, token, object.raw());
-        let (mut next, mut unfinished) = (list.first.load(Ordering::Relaxed), false);
+        let (mut next, mut unfinished) = (list.first.load(Ordering::Relaxed), u64::MAX);
         while let Some(handle) = SlabRef::from_raw(next) {
             let attachment = self.attachment(handle);
             next = attachment.next.load(Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl<'v, M: Machine> Attach<'v, M> {
                     let mut member = self.first_member(family);
                     while let Some(space) = member {
                         if space.is_unfinished() {
-                            unfinished = true;
+                            unfinished = unfinished.min(space.fork());
                         } else {
                             each(space, shift);
                         }

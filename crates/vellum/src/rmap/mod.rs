@@ -11,12 +11,15 @@ use crate::frame::{Owner, Slab};
 use crate::machine::Machine;
 use crate::platform::above;
 use crate::space::SpaceRecord;
+use crate::sync::atomic::AtomicU64;
 use crate::zero::Zero;
 
 /// The layer that knows which spaces map a frame.
 pub(crate) struct Rmap<M: Machine> {
     zero: Zero<M>,
     pub spaces: Slab,
+    /// Forks that have begun. Each is numbered by it. Anyone.
+    pub forks: AtomicU64,
     /// Fork families, attachments, and parts of lists of index shifts.
     small: Slab,
 }
@@ -25,7 +28,8 @@ above!(Rmap, zero: Zero);
 
 impl<M: Machine> Rmap<M> {
     pub fn new(zero: Zero<M>) -> Rmap<M> {
-        Rmap { zero, spaces: Slab::new(size_of::<SpaceRecord>()), small: Slab::new(64) }
+        let spaces = Slab::new(size_of::<SpaceRecord>());
+        Rmap { zero, spaces, forks: AtomicU64::new(0), small: Slab::new(64) }
     }
 
     /// Slabs of this layer.

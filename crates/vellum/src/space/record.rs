@@ -109,7 +109,9 @@ pub(crate) struct SpaceRecord {
     pub zeros: AtomicU64,
     /// Not 0 once the space has mapped an object, or its parent had. L, never taken back.
     objects: AtomicU64,
-    spare: [u64; 2],
+    /// Of a child, the number of its fork. Never changes.
+    fork: AtomicU64,
+    spare: u64,
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the asid.
@@ -189,13 +191,19 @@ impl SpaceRecord {
         debug_assert!(self.faults_stopped(), "faults go that were not stopped");
         self.edits.store((self.edits.load(Ordering::Relaxed) & !STOPPED) + EDIT, Ordering::Release);
     }
-    /// The space is a child whose fork begins. Before others can find it by its family.
-    pub fn begin_child(&self) {
+    /// The space is a child whose fork begins, of that number. Before others can find it by its
+    /// family.
+    pub fn begin_child(&self, fork: u64) {
+        self.fork.store(fork, Ordering::Relaxed);
         self.edits.store(UNFINISHED, Ordering::Relaxed);
     }
     /// The fork is over.
     pub fn finish_child(&self) {
         self.edits.store(EDIT, Ordering::Release);
+    }
+    /// The number of the fork that has made it.
+    pub fn fork(&self) -> u64 {
+        self.fork.load(Ordering::Relaxed)
     }
     /// Whether the space's fork has not finished it: nobody else reads its tables.
     pub fn is_unfinished(&self) -> bool {

@@ -230,9 +230,10 @@ impl<M: Machine> Objects<'_, M> {
 
     /// Writes bytes from `offset` on. Pages that are missing are made.
     ///
-    /// # Errors [`ObjectError::Beyond`]: they reach past the object's end.
-    /// [`ObjectError::NoMemory`], [`ObjectError::Stopped`]; with a pager [`ObjectError::Io`]. What
-    /// comes before that is written; the number says how much. [`ObjectError::Device`].
+    /// # Errors
+    /// [`ObjectError::Beyond`]: they reach past the object's end. [`ObjectError::NoMemory`],
+    /// [`ObjectError::Stopped`]; with a pager [`ObjectError::Io`]. What comes before that is
+    /// written; the number says how much. [`ObjectError::Device`].
     pub fn write(
         self,
         object: &Object,

@@ -6,3 +6,4 @@ mod oom;
 mod pool;
 mod preempted;
 mod progress;
+mod tables;

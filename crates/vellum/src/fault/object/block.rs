@@ -117,9 +117,8 @@ impl<M: Machine> BlockFault<'_, M> {
         let epoch = self.epochs.enter(&self.machine);
         let seen = self.0.seen(space, ask.va).filter(|seen| {
             let spot = &seen.spot;
-            let above = path.as_ref().and_then(|path| path.first.parent());
             spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
-                && above == (spot.level > Level::TWO).then_some((spot.node.pfn, spot.slot))
+                && path.as_ref().map_or(spot.level == Level::TWO, |path| path.is_below(spot.at))
                 && self.object_at(seen.region, ask.va) == Some(page)
                 && seen.attrs.allows(ask.access)
                 && self.fits(seen, page)

@@ -5,7 +5,8 @@
 //!   find the page; is it frozen?         freeze the page, under the object's guard
 //!   lock the node; still as seen?        wait until every CPU has left the epoch it is in
 //!   count the mapping, store the entry   visit the attachments, until no entry maps the page
-//! ``` So a page that is present is mapped without the object's guard: whoever found it has stored
+//! ```
+//! So a page that is present is mapped without the object's guard: whoever found it has stored
 //! its entry when the visits begin, and nobody finds it any more. Rejected: looking again under the
 //! node's lock whether the page still is the object's (every fault pays for it).
 //!
@@ -368,10 +369,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let seen = self.0.seen(space, ask.va).filter(|seen| {
             let spot = &seen.spot;
             let reserved = M::Codec::encode(Entry::Reserved, spot.level);
-            let above = path.as_ref().and_then(|path| path.first.parent());
-            let here = (spot.level > Level::ONE).then_some((spot.node.pfn, spot.slot));
             spot.raw == reserved
-                && above == here
+                && path.as_ref().map_or(spot.level == Level::ONE, |path| path.is_below(spot.at))
                 && self.object_at(seen.region, ask.va) == Some((object, index))
                 && seen.attrs.allows(ask.access)
         });

@@ -18,6 +18,7 @@ use crate::platform::over;
 use crate::rmap::attachment::Attach;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
+use crate::sync::atomic::Ordering;
 use crate::tlb::Receipt;
 
 pub(crate) struct ProtectObject<'v, M: Machine>(pub &'v Faults<M>);
@@ -28,12 +29,14 @@ impl<M: Machine> ProtectObject<'_, M> {
     /// Takes the right to write to frozen base pages of an object from every space. The caller
     /// keeps the object, holds no lock and is in no epoch.
     pub fn everywhere(self, object: SlabRef, pages: &[ObjectPage]) {
-        let mut wait = 1;
+        let (mut wait, mut forks) = (1, None);
         loop {
             let mut missed = false;
             let visit = |space: &SpaceRecord, shift| missed |= self.protect(space, shift, pages);
             let unfinished = Attach(self.0).for_each_attachment(object, &mut Token::top(), visit);
-            if !missed && !unfinished {
+            // One that begins later copies what was visited.
+            let forks = *forks.get_or_insert_with(|| self.forks.load(Ordering::SeqCst));
+            if !missed && unfinished > forks {
                 return;
             }
             for _ in 0..wait {

@@ -32,6 +32,7 @@ use crate::platform::over;
 use crate::rmap::attachment::Attach;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
+use crate::sync::atomic::Ordering;
 use crate::tlb::Receipt;
 use crate::vma::edit::Edit;
 
@@ -88,7 +89,7 @@ impl<M: Machine> Fork<'_, M> {
             to.forbid_zeros();
         }
         // Who goes from a frame to its mappings leaves the child alone until it is finished.
-        to.begin_child();
+        to.begin_child(self.forks.fetch_add(1, Ordering::SeqCst) + 1);
         let (family, made) = self.join_family(space, child, edit.token)?;
         from.stop_faults();
         let done = self.copy_tables(edit, to);
