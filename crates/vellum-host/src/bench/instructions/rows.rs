@@ -370,14 +370,14 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         clears: true,
-        ..row("fault-object-2m-made", Some(3127), |vm| {
+        ..row("fault-object-2m-made", Some(2958), |vm| {
             let (space, _object) = blocks(vm);
             touch_blocks(vm, &space, measured)
         })
     },
     Counted {
         clears: true,
-        ..row("fault-object-2m-present", Some(936), |vm| {
+        ..row("fault-object-2m-present", Some(963), |vm| {
             let (space, _object) = blocks(vm);
             touch_blocks(vm, &space, |body| body());
             vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
