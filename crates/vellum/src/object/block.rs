@@ -25,7 +25,8 @@ pub(crate) struct ObjectBlock<'v, M: Machine>(pub &'v ObjectLayer<M>);
 over!(ObjectBlock, ObjectLayer);
 
 impl<M: Machine> ObjectBlock<'_, M> {
-    /// Whether the object has no page of a block, and reaches as far, just now. As `put`.
+    /// Whether the object has no page of a block, and reaches as far, just now. The
+    /// caller keeps the object, holds no lock and is in no epoch.
     pub fn has_room(self, object: SlabRef, index: u64) -> bool {
         let record = self.object(object);
         let mut top = Token::top();
@@ -74,7 +75,7 @@ impl<M: Machine> ObjectBlock<'_, M> {
         Some((first, index & !(BLOCK_PAGES - 1)))
     }
 
-    /// Whether a page of the object lies in a block, just now. As `put`.
+    /// Whether a page of the object lies in a block, just now. As `has_room`.
     pub fn is_at(self, object: SlabRef, index: u64) -> bool {
         let mut top = Token::top();
         let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);

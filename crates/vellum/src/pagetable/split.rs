@@ -6,7 +6,7 @@
 //! for the day a leaf is split. The frames stay where they are; from here they count one by one.
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
-use crate::entry::{Busy, Codec, Entry};
+use crate::entry::{Codec, Entry};
 use crate::machine::{Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
@@ -15,7 +15,7 @@ use crate::pagetable::transit::{Settled, frame_of};
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
-use crate::tlb::Receipt;
+use crate::tlb::{Flushed, Receipt};
 
 impl<M: Machine> PageTables<M> {
     /// Splits the leaf that was seen at `va` into a table in `frame`, if `still` says so under the
@@ -109,29 +109,18 @@ pub(super) fn split_device<M: Machine>(
     va: Va,
     frame: Pfn,
 ) -> bool {
-    let Place { node, level, slot, .. } = at;
-    let below = level.child();
-    let reserved = M::Codec::encode(Entry::Reserved, below);
-    let child = tables.init_node(frame, below, Some((node.pfn, slot)), reserved);
-    let busy = M::Codec::encode(Entry::Busy(Busy::ExchangeNothing), level);
-    let made = tables.make_busy(at, || true, |_| busy);
-    let Some((Entry::Device(pfn, flags, cache), transit)) = made else {
-        tables.count(Counter::TablePages, -1);
-        return false;
-    };
-    tables.settle(transit, || {
-        let mut receipt = Receipt::new();
-        receipt.leaf(va, level);
-        let _flushed = tables.flush(space, receipt);
-        tables.fill_sub_blocks(child, below, pfn, |part| Entry::Device(part, flags, cache));
-        child.set_state(child.state().with_resident(0));
-        (Settled::new(Entry::Table(child.pfn), 0), ())
-    });
-    true
+    open_leaf(tables, space, at, (va, frame), |child, taken, _| {
+        if let Entry::Device(pfn, flags, cache) = taken {
+            let below = at.level.child();
+            tables.fill_sub_blocks(child, below, pfn, |part| Entry::Device(part, flags, cache));
+            child.set_state(child.state().with_resident(0));
+        }
+        0
+    })
 }
 
-/// As [`PageTables::split_leaf`], for a leaf that maps a block of an object: nothing is mapped
-/// after that, and faults map its pages anew.
+/// The same for a leaf that maps a block of an object: nothing is mapped after that, and faults map
+/// its pages anew.
 #[cold]
 pub(super) fn zap_block<M: Machine>(
     tables: &PageTables<M>,
@@ -140,13 +129,32 @@ pub(super) fn zap_block<M: Machine>(
     va: Va,
     frame: Pfn,
 ) -> bool {
+    open_leaf(tables, space, at, (va, frame), |_, taken, flushed| {
+        if let Entry::Shared(block, _) = taken {
+            tables.release_shared(flushed, block, at.level);
+        }
+        -1
+    })
+}
+
+/// Puts a table of reserved entries in a frame in place of a leaf, which `fill` may change before
+/// it is linked, when no CPU has a translation of the leaf; it says what that adds to the resident
+/// pages of the node above.
+fn open_leaf<M: Machine>(
+    tables: &PageTables<M>,
+    space: &SpaceRecord,
+    at: Place<'_>,
+    (va, frame): (Va, Pfn),
+    fill: impl FnOnce(Node<'_>, Entry, &Flushed) -> i64,
+) -> bool {
     let Place { node, level, slot, .. } = at;
     let below = level.child();
     let reserved = M::Codec::encode(Entry::Reserved, below);
     let child = tables.init_node(frame, below, Some((node.pfn, slot)), reserved);
-    let busy = |entry| M::Codec::encode(PageTables::<M>::busy(entry, false), level);
-    let made = tables.make_busy(at, || true, busy);
-    let Some((Entry::Shared(block, _), transit)) = made else {
+    // A device has no frame that somebody could look for.
+    let is_device = matches!(M::Codec::decode(at.raw, level), Entry::Device(..));
+    let busy = |entry| M::Codec::encode(PageTables::<M>::busy(entry, is_device), level);
+    let Some((taken, transit)) = tables.make_busy(at, || true, busy) else {
         tables.count(Counter::TablePages, -1);
         return false;
     };
@@ -154,8 +162,8 @@ pub(super) fn zap_block<M: Machine>(
         let mut receipt = Receipt::new();
         receipt.leaf(va, level);
         let flushed = tables.flush(space, receipt);
-        tables.release_shared(&flushed, block, level);
-        (Settled::new(Entry::Table(child.pfn), -1), ())
+        let resident = fill(child, taken, &flushed);
+        (Settled::new(Entry::Table(child.pfn), resident), ())
     });
     true
 }

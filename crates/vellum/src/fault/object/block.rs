@@ -8,9 +8,9 @@ use crate::addr::{Level, Order, Pfn, Va};
 use crate::clear::Extent;
 use crate::clear::fresh_block::{BlockContents, NoBlock};
 use crate::config::Thp;
-use crate::entry::{Codec, Entry, Flags};
+use crate::entry::{Entry, Flags};
 use crate::error::{FaultError, Stopped};
-use crate::fault::object::page::entry_flags;
+use crate::fault::object::page::{ObjectFault, entry_flags};
 use crate::fault::{FaultRequest, Faults, Seen, Step};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Machine, Use};
@@ -115,14 +115,9 @@ impl<M: Machine> BlockFault<'_, M> {
         path: Option<UnlinkedPath<'_>>,
     ) -> Step {
         let epoch = self.epochs.enter(&self.machine);
-        let seen = self.0.seen(space, ask.va).filter(|seen| {
-            let spot = &seen.spot;
-            spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
-                && path.as_ref().map_or(spot.level == Level::TWO, |path| path.is_below(spot.at))
-                && self.object_at(seen.region, ask.va) == Some(page)
-                && seen.attrs.allows(ask.access)
-                && self.fits(seen, page)
-        });
+        let path_to = (path.as_ref(), Level::TWO);
+        let seen = ObjectFault(self.0).seen_again(space, ask, page, path_to);
+        let seen = seen.filter(|seen| self.fits(seen, page));
         match (seen, FindPage(self.0).present(page.0, page.1, &epoch)) {
             (Some(seen), Present::Block(pfn)) => {
                 self.plant_leaf(&seen, pfn, entry_flags(&seen, ask.access, false), path)

@@ -366,14 +366,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         path: Option<UnlinkedPath<'v>>,
     ) -> Result<Step, FaultError> {
         let epoch = self.epochs.enter(&self.machine);
-        let seen = self.0.seen(space, ask.va).filter(|seen| {
-            let spot = &seen.spot;
-            let reserved = M::Codec::encode(Entry::Reserved, spot.level);
-            spot.raw == reserved
-                && path.as_ref().map_or(spot.level == Level::ONE, |path| path.is_below(spot.at))
-                && self.object_at(seen.region, ask.va) == Some((object, index))
-                && seen.attrs.allows(ask.access)
-        });
+        let seen = self.seen_again(space, ask, (object, index), (path.as_ref(), Level::ONE));
         match (seen, FindPage(self.0).present(object, index, &epoch)) {
             (Some(seen), Present::Page { pfn, dirty, place })
                 if dirty
@@ -388,6 +381,27 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 Ok(Step::Again)
             }
         }
+    }
+
+    /// What is at an address, if that is still where a leaf of a level may come for a page of the
+    /// object, below the tables of the path. Inside an epoch.
+    pub fn seen_again<'s>(
+        self,
+        space: &'s SpaceRecord,
+        ask: FaultRequest,
+        page: (SlabRef, u64),
+        (path, leaf): (Option<&UnlinkedPath<'_>>, Level),
+    ) -> Option<Seen<'s>>
+    where
+        'v: 's,
+    {
+        self.0.seen(space, ask.va).filter(|seen| {
+            let spot = &seen.spot;
+            spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
+                && path.map_or(spot.level == leaf, |path| path.is_below(spot.at))
+                && self.object_at(seen.region, ask.va) == Some(page)
+                && seen.attrs.allows(ask.access)
+        })
     }
 
     /// Maps a page that was found inside this epoch.

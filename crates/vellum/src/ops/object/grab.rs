@@ -105,7 +105,7 @@ impl<M: Machine> Grab<'_, M> {
             let stop = TakePages(self.0).take(object, run, &mut spare);
             if matches!(stop, Stop::Block) {
                 match Split(self.0).try_split(object, run.next()) {
-                    Ok(()) => continue,
+                    Ok(_) => continue,
                     Err(NoMemory) if run.taken > before => break Ok(Stop::Block),
                     Err(NoMemory) => break Err(NoMemory),
                 }

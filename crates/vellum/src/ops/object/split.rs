@@ -20,8 +20,7 @@ impl<M: Machine> Split<'_, M> {
     /// # Errors
     /// There is no memory for a node of the trie; nothing changed.
     pub fn split(self, object: SlabRef, index: u64) -> Result<(), NoMemory> {
-        while ObjectBlock(self.0).is_at(object, index) {
-            self.try_split(object, index)?;
+        while ObjectBlock(self.0).is_at(object, index) && !self.try_split(object, index)? {
             // Nothing is in hand here that others could wait for.
             if let Some((pfn, _)) = self.freeze(object, index) {
                 self.thaw(pfn);
@@ -30,15 +29,16 @@ impl<M: Machine> Split<'_, M> {
         Ok(())
     }
 
-    /// The same without waiting: a block that somebody has in hand stays.
-    pub fn try_split(self, object: SlabRef, index: u64) -> Result<(), NoMemory> {
+    /// The same without waiting: a block that somebody has in hand stays. Says whether it split one.
+    pub fn try_split(self, object: SlabRef, index: u64) -> Result<bool, NoMemory> {
         let _in_hand = self.hands.begin(&self.machine);
         let mut node = Tries::new(self.0).reserve();
         node.fill_to_split()?;
-        if let Some(block) = ObjectBlock(self.0).freeze(object, index) {
+        let block = ObjectBlock(self.0).freeze(object, index);
+        if let Some(block) = block {
             UnmapObject(self.0).everywhere(object, &[block]);
             ObjectBlock(self.0).split(object, block, &mut node);
         }
-        Ok(())
+        Ok(block.is_some())
     }
 }
