@@ -29,7 +29,8 @@ impl<M: Machine> Split<'_, M> {
         Ok(())
     }
 
-    /// The same without waiting: a block that somebody has in hand stays. Says whether it split one.
+    /// The same without waiting: a block that somebody has in hand stays. Says whether it split
+    /// one.
     pub fn try_split(self, object: SlabRef, index: u64) -> Result<bool, NoMemory> {
         let _in_hand = self.hands.begin(&self.machine);
         let mut node = Tries::new(self.0).reserve();
