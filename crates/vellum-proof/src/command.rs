@@ -159,6 +159,8 @@ pub enum Operation {
     Grab(u8, ByteSpot, u8),
     /// `Objects::invalidate` of so many bytes.
     Invalidate(u8, ByteSpot, u64),
+    /// `Objects::collapse`, or `Objects::split`.
+    Block(u8, ByteSpot, bool),
     /// `Objects::harvest`, with room for so many pages.
     Harvest(u8, ByteSpot, u8),
     /// From here on pagers fail to read, and to write.
@@ -265,6 +267,7 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
             };
             Operation::Punch(object(from), byte(from), bytes)
         }
+        Op::Block => Operation::Block(object(from), byte(from), from.below(3) != 0),
         Op::Seek => Operation::Seek(object(from), byte(from)),
         // Seals never go away but with their object.
         Op::MapDevice => Operation::Device,

@@ -168,6 +168,29 @@ pub fn step<M: Machine>(
     }
 }
 
+/// Exchanges what there is of 512 pages for a block, if it may be.
+pub fn join<M: Machine>(
+    cursor: &mut TrieCursor<'_, '_, M>,
+    model: &mut Model,
+    index: u64,
+    random: &mut Random,
+) {
+    let pages = Order::HUGE.frames();
+    let (first, mut told) = (index & !(pages - 1), Vec::new());
+    let new = block(random.below(1 << 17) << Order::HUGE.get(), Order::HUGE);
+    let done = cursor.join(first, new, |index, entry| told.push((index, entry)));
+    if covering(model, first).is_some_and(|(_, entry)| entry.order() != Order::BASE) {
+        assert_eq!((done, told.len()), (Err(InsertError::Occupied), 0), "at {index}");
+    } else {
+        assert_eq!(done, Ok(()), "at {index}");
+        let there = model.range(first..first + pages).map(|(&index, &entry)| (index, entry));
+        assert!(there.eq(told.iter().copied()), "at {index}");
+        told.iter().for_each(|(index, _)| assert!(model.remove(index).is_some()));
+        model.insert(first, new);
+    }
+    assert_eq!(cursor.lookup(index), covering(model, index).map(|(_, entry)| entry));
+}
+
 fn insert<M: Machine>(
     cursor: &mut TrieCursor<'_, '_, M>,
     model: &mut Model,

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use super::flat::{interleave, set_cpu, unless_it_waits};
+use super::flat::{end_who_waits, interleave, set_cpu, unless_it_waits};
 
 /// What became of the acts that were put into an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,7 @@ pub fn put_in<F: 'static, A: FnOnce(&F) + 'static>(
             set_cpu(1);
             if unless_it_waits(|| act(&fixture)).is_none() {
                 waited.set(true);
+                end_who_waits(true);
             }
         };
         (words, Box::new(act) as Box<dyn FnOnce()>)
@@ -50,6 +51,7 @@ pub fn put_in<F: 'static, A: FnOnce(&F) + 'static>(
             resume_unwind(why);
         }
     });
+    end_who_waits(false);
     if began == 0 {
         return None;
     }

@@ -57,6 +57,19 @@ pub enum SpaceError {
     Stopped,
 }
 
+impl From<ObjectError> for SpaceError {
+    /// What a verb on a space says where one on an object that it maps fails.
+    fn from(error: ObjectError) -> SpaceError {
+        match error {
+            ObjectError::Io => SpaceError::Io,
+            ObjectError::Stopped => SpaceError::Stopped,
+            ObjectError::Beyond => SpaceError::Beyond,
+            ObjectError::Device => SpaceError::Device,
+            _ => SpaceError::NoMemory,
+        }
+    }
+}
+
 /// Why a fault could not be served: what a kernel turns into a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultError {

@@ -101,6 +101,8 @@ counters! {
     ThpSplitPage = "thp_split_page",
     /// Gauge: pages of objects that a pager is behind.
     FilePages = "nr_file_pages",
+    /// Gauge: blocks of 2 MiB among them.
+    FileHugePages = "nr_file_hugepages",
     /// Gauge: pages of objects that were written since their pager last had them, or since they
     /// were last harvested.
     DirtyPages = "nr_dirty",

@@ -20,6 +20,8 @@ const PAGES: u64 = 24;
 const FROM: u64 = 4;
 /// Bytes of the mapping: longer than the object, and than any hole among the ranges of a test.
 const BYTES: u64 = 16 << 20;
+/// Bytes of the object with a block.
+const BLOCK: u64 = 2 << 20;
 /// Pages of the object that are written.
 const WRITTEN: [u64; 4] = [4, 5, 9, 23];
 
@@ -203,6 +205,17 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
                 self.is_sealed(0)?;
                 self.is_past(PAGES + 1)?;
                 return self.all_are(|_| true);
+            }
+            Op::Block => {
+                objects.resize(&self.object, BLOCK)?;
+                let is_made = objects.collapse(&self.object, FROM * PAGE);
+                let is_block = objects.usage(&self.object).huge_pages == 1;
+                if is_made.is_ok_and(|is_made| is_made != is_block) {
+                    return Err(Trouble::Wrong(format!("a block: {is_block}, and {is_made:?}")));
+                }
+                self.all_are(|_| true)?;
+                objects.split(&self.object, FROM * PAGE)?;
+                objects.resize(&self.object, PAGES * PAGE)?;
             }
             Op::Seek => self.extents_are(&[4, 6, 9, 10, 23, 24])?,
             _ => {}

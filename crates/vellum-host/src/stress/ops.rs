@@ -89,6 +89,8 @@ pub enum Op {
     Seal,
     /// Map a device.
     MapDevice,
+    /// Make a block of an object's pages, or pages of a block.
+    Block,
 }
 
 /// Every operation and its weight.
@@ -133,6 +135,7 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Seek, 10),
     (Op::Seal, 2),
     (Op::MapDevice, 8),
+    (Op::Block, 6),
 ];
 
 const fn total() -> u32 {

@@ -110,6 +110,10 @@ pub enum Action {
     Resize(u64),
     /// `Objects::punch` of the first pages, so many.
     Punch(usize),
+    /// `Objects::collapse` of the first block.
+    Join,
+    /// `Objects::split` of it.
+    Split,
     /// `Objects::sync` of all.
     Sync,
     /// `Objects::evict` of all.
@@ -143,6 +147,8 @@ impl Action {
                     | Action::ReadObject(..)
                     | Action::WriteObject(..)
                     | Action::Grab(..)
+                    | Action::Join
+                    | Action::Split
                     | Action::NextData(_)
                     | Action::NextHole(_)
             )
@@ -192,6 +198,14 @@ impl Line {
         let here = Step { act: Action::Activate, side: 1 };
         let steps = acts.iter().map(|&act| Step { act, side: 1 });
         Line { name: name.to_string(), steps: std::iter::once(here).chain(steps).collect() }
+    }
+    /// Whether it is about blocks of an object.
+    pub fn wants_blocks(&self) -> bool {
+        self.steps.iter().any(|s| matches!(s.act, Action::Join | Action::Split))
+    }
+    /// Whether it makes a hole of several pages.
+    pub fn punches_many(&self) -> bool {
+        self.steps.iter().any(|s| matches!(s.act, Action::Punch(pages) if pages > 1))
     }
     /// Whether it is about an object.
     pub fn wants_object(&self) -> bool {
@@ -347,6 +361,10 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Punch => vec![
             Line::new("punch", &[Punch(1)]),
             Line::new("punch-all", &[Punch(3), WriteObject(0, 0)]),
+        ],
+        Op::Block => vec![
+            Line::new("join", &[Join, Load(Page, 0)]),
+            Line::new("split-join", &[Split, Join, Store(Page, 1), Split]),
         ],
         Op::Seek => vec![
             Line::new("next-data", &[NextData(0), ReadObject(0, 0), NextData(0)]),

@@ -147,7 +147,9 @@ impl ObjectModel {
                 }
                 _ => None,
             },
-            Action::Evict => (outcome == Outcome::Done).then(Vec::new),
+            Action::Evict | Action::Join | Action::Split => {
+                (outcome == Outcome::Done).then(Vec::new)
+            }
             Action::Resize(bytes) if self.is_sealed && bytes != self.bytes => {
                 (outcome == Outcome::Refused(Refusal::Sealed)).then(Vec::new)
             }

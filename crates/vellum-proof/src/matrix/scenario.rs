@@ -133,6 +133,9 @@ fn fits(state: &StartState, line: &Line) -> bool {
         && (state.logged || !line.wants_log())
         // Where in a block a hole begins the model does not know.
         && (!state.block || !line.seeks())
+        && (state.block || !line.wants_blocks())
+        // Zeros are written to each page of it.
+        && (!state.block || !state.logged || !line.punches_many())
 }
 
 /// Whether two scripts can meet: a space ends when nobody is in it.

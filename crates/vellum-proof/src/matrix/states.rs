@@ -202,6 +202,7 @@ pub const STATES: &[StartState] = &[
     block("none-block-shared", PageState::Shared, Some(0)),
     StartState { small: true, ..block("block-small", PageState::Private, None) },
     StartState { private: true, ..block("block-view", PageState::Read, None) },
+    StartState { logged: true, ..block("block-logged", PageState::Read, None) },
     device("device-reserved", PageState::Reserved, None),
     device("device", PageState::Private, None),
     device("device-shared", PageState::Shared, None),

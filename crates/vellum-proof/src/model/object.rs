@@ -61,6 +61,29 @@ impl Object {
         Object { blocks: true, ..Object::new(bytes) }
     }
 
+    /// Pages around an index were collapsed; whether it may be that there is a block now, or none.
+    pub fn collapse(&mut self, index: u64, is_block: bool) -> bool {
+        let first = index & !(BLOCK / PAGE - 1);
+        let range = first..first + BLOCK / PAGE;
+        let is_dirty = self.written.as_ref().is_some_and(|Written { dirty, perhaps }| {
+            dirty.range(range.clone()).chain(perhaps.range(range.clone())).next().is_some()
+        });
+        let is_whole = range.end <= self.bytes / PAGE;
+        let has_some = self.is_paged() || self.pages.range(range).next().is_some();
+        self.blocks = true;
+        is_block || !is_whole || is_dirty || !has_some
+    }
+
+    /// Whether it may have blocks.
+    pub fn has_blocks(&self) -> bool {
+        self.blocks
+    }
+
+    /// The library may make blocks of 2 MiB.
+    pub fn may_have_blocks(&mut self) {
+        self.blocks = true;
+    }
+
     /// One of which writes are logged.
     pub fn logged(bytes: u64) -> Object {
         Object { written: Some(Written::default()), ..Object::new(bytes) }
@@ -189,9 +212,9 @@ impl Object {
         let sure = self.pages.len() as u64;
         let most = sure + self.unsure.len() as u64;
         let all = match (self.is_read_ahead(), self.blocks) {
-            (true, _) => self.bytes.div_ceil(PAGE),
             // One that crosses the end may be left whole.
             (_, true) => self.bytes.div_ceil(BLOCK).saturating_mul(BLOCK / PAGE),
+            (true, _) => self.bytes.div_ceil(PAGE),
             _ => 0,
         };
         sure..=most.max(all)

@@ -14,7 +14,6 @@ use std::fmt;
 use std::ops::Range;
 
 use vellum::addr::{Level, Order, Pfn, Va};
-use vellum::config::Thp;
 use vellum::entry::Codec;
 use vellum::error::{FaultError, RangeError, SpaceError};
 use vellum::machine::Use;
@@ -145,6 +144,7 @@ impl<'v, C: Codec> Play<'v, C> {
             Operation::ReadObject(slot, spot, bytes) => self.read_object(slot, spot, bytes),
             Operation::WriteObject(slot, spot, bytes) => self.write_object(slot, spot, bytes),
             Operation::Resize(slot, spot) => self.resize(slot, spot),
+            Operation::Block(slot, spot, joins) => self.block(slot, spot, joins),
             Operation::Punch(slot, spot, bytes) => self.punch(slot, spot, bytes),
             Operation::Seek(slot, spot) => self.seek(slot, spot),
             Operation::Seal(slot, seals) => self.seal(slot, seals),
@@ -277,7 +277,9 @@ impl<'v, C: Codec> Play<'v, C> {
                     object.may_have(index) && holds(object.contents(index))
                 });
                 let sized = level == Level::ONE
-                    || level == Level::TWO && self.vm.config().object_huge != Thp::Never;
+                    || level == Level::TWO
+                        && self.objects.of(of).is_some_and(|(object, _)| object.has_blocks())
+                        && !(noted && flags.write);
                 rights == given && sized && allowed && there
             }
             _ => false,

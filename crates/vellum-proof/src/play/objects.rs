@@ -23,7 +23,7 @@ use crate::small::{Contents, samples};
 
 /// Bytes of an object that is made because a command names its slot.
 const BYTES: [u64; OBJECTS] =
-    [3 * 4096 + 1002, 150 * 4096 + 2047, 600 * 4096 - 5, 70 * 4096 + 1003, 90 * 4096 + 3];
+    [3 * 4096 + 1002, 150 * 4096 + 2047, 600 * 4096 - 5, 530 * 4096 + 1003, 540 * 4096 + 3];
 /// The slot of an object that has a pager.
 const PAGED: usize = 3;
 /// That of one of which writes are logged.
@@ -387,6 +387,33 @@ impl<C: Codec> Play<'_, C> {
         match stays {
             true => self.objects.model_mut(slot).write_zeros(range),
             false => self.objects.model_mut(slot).clear(range),
+        }
+        self.usage_is(slot);
+    }
+
+    pub(super) fn block(&mut self, slot: u8, spot: ByteSpot, joins: bool) {
+        let Some(slot) = self.object(slot) else { return };
+        let (at, (fails, _)) = (self.objects.at(slot, spot), self.fails());
+        let (objects, handle) = (self.vm.objects(), &self.objects.handle(slot).0);
+        let got = match joins {
+            true => objects.collapse(handle, at),
+            false => objects.split(handle, at).map(|()| false),
+        };
+        let object = self.objects.model_mut(slot);
+        match got {
+            Ok(is_block) if joins => {
+                let may_be = object.collapse(at / PAGE_SIZE as u64, is_block);
+                assert!(may_be, "no block at {at:#x}");
+            }
+            Ok(_) => {}
+            Err(error) => {
+                object.may_have_blocks();
+                match error {
+                    ObjectError::Io if fails && object.is_paged() => {}
+                    // A huge page may be missing where base pages are left.
+                    error => assert_eq!(error, ObjectError::NoMemory, "a block at {at:#x}"),
+                }
+            }
         }
         self.usage_is(slot);
     }

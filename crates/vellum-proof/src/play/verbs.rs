@@ -154,9 +154,19 @@ impl<C: Codec> Play<'_, C> {
             let done = range.start + done / PAGE_SIZE as u64;
             return self.populated(n, range.start..done, write, got);
         }
+        if advice == Advice::Collapse {
+            for page in range.clone().filter(|page| page % 512 == 0) {
+                if let Some(cell) = self.sides[n].pages.get(page)
+                    && let Some((object, _)) = self.objects.of_mut(cell.page)
+                {
+                    object.may_have_blocks();
+                }
+            }
+        }
         match got {
             // A huge page may be missing where base pages are left.
             Err(SpaceError::NoMemory) if advice == Advice::Collapse => {}
+            Err(SpaceError::Io) if advice == Advice::Collapse && self.fails().0 => {}
             Err(SpaceError::NoMemory) => self.no_memory(),
             Err(SpaceError::Unmapped) => assert!(!mapped, "{advice:?} finds a hole in {range:x?}"),
             got => {

@@ -12,6 +12,7 @@ thread_local! {
     static INTERLEAVED: RefCell<VecDeque<DueAct>> = const { RefCell::new(VecDeque::new()) };
     /// In an act of another CPU: how many shared words it may touch yet.
     static WORDS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    static CUT_OFF: Cell<bool> = const { Cell::new(false) };
     static SWITCHES: Cell<u64> = const { Cell::new(0) };
     static JITTER: Cell<u64> = const { Cell::new(0) };
     static DURING: RefCell<Option<During>> = const { RefCell::new(None) };
@@ -109,9 +110,15 @@ pub type DueAct = (u64, Box<dyn FnOnce()>);
 /// and stands still.
 pub struct Waits;
 
-/// Whoever waits in an act of another CPU ends it.
+/// From here whoever waits in this thread ends, or does not: it would wait for an act that was cut
+/// off.
+pub fn end_who_waits(ends: bool) {
+    CUT_OFF.set(ends);
+}
+
+/// Whoever waits in an act of another CPU, or for one that was cut off, ends it.
 pub(super) fn assert_need_not_wait() {
-    if WORDS_LEFT.get().is_some() {
+    if WORDS_LEFT.get().is_some() || CUT_OFF.get() && !std::thread::panicking() {
         std::panic::panic_any(Waits);
     }
 }

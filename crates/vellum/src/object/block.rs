@@ -10,7 +10,7 @@
 use crate::addr::{Order, Pfn};
 use crate::frame::{Data, SlabRef};
 use crate::machine::Machine;
-use crate::object::record::owner_of;
+use crate::object::record::{ObjectRecord, owner_of};
 use crate::object::{InsertError, NodeReserve, ObjectLayer, ObjectPage, TrieEntry, Tries};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
@@ -52,7 +52,7 @@ impl<M: Machine> ObjectBlock<'_, M> {
             record.count_blocks(1);
         }
         self.count_object_pages(record, BLOCK_PAGES as i64);
-        self.count(Counter::ShmemHugePages, 1);
+        self.count_huge_pages(record, 1);
         Ok(())
     }
 
@@ -104,19 +104,28 @@ impl<M: Machine> ObjectBlock<'_, M> {
         ObjectFrame(self.0).end_block(first);
         self.frames.give_back_all(&self.machine, (pages..BLOCK_PAGES).map(|n| first.add(n)));
         self.count_object_pages(record, pages as i64 - BLOCK_PAGES as i64);
-        self.count(Counter::ShmemHugePages, -1);
+        self.count_huge_pages(record, -1);
         self.count(Counter::ThpSplitPage, 1);
     }
 
     /// Frees a block that the object has no more, which nobody maps and nobody will find. Who
     /// waited for it may keep its first frame for a moment.
-    pub(super) fn free(self, first: Pfn) {
+    pub(super) fn free(self, record: &ObjectRecord, first: Pfn) {
         debug_assert!(ObjectFrame(self.0).is_block_unmapped(first), "a block goes while mapped");
         if Data::of(self.frames.record(first)).is_cut() {
             let others = (1..BLOCK_PAGES).map(|page| first.add(page));
             self.frames.give_back_all(&self.machine, others);
         }
         self.free_found_page(first);
-        self.count(Counter::ShmemHugePages, -1);
+        self.count_huge_pages(record, -1);
+    }
+
+    /// Counts blocks of an object that came, or went.
+    pub(super) fn count_huge_pages(self, record: &ObjectRecord, blocks: i64) {
+        let counter = match record.pager() {
+            Some(_) => Counter::FileHugePages,
+            None => Counter::ShmemHugePages,
+        };
+        self.count(counter, blocks);
     }
 }

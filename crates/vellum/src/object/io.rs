@@ -17,7 +17,7 @@
 
 use core::ptr::NonNull;
 
-use crate::addr::{PAGE_SIZE, Pfn};
+use crate::addr::{Order, PAGE_SIZE, Pfn};
 use crate::error::{FaultError, ObjectError};
 use crate::frame::{Data, PageIo, SlabRef, has_failed, io_of, is_taken};
 use crate::machine::{Act, Machine, PageAnswer, PageRun, RUN_PAGES};
@@ -274,8 +274,9 @@ impl<M: Machine> ObjectIo<'_, M> {
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
             let mut cursor = guard.cursor();
             for index in indices {
-                let is_there = cursor.lookup(index).is_some();
-                marked += i64::from(is_there && cursor.set_mark(PageMark::Dirty));
+                // Not a block, into which pages may have been made since.
+                let is_page = cursor.lookup(index).is_some_and(|at| at.order() == Order::BASE);
+                marked += i64::from(is_page && cursor.set_mark(PageMark::Dirty));
             }
             record.count_dirty(marked);
         }

@@ -163,7 +163,7 @@ impl<M: Machine> ObjectLayer<M> {
         Tries::new(self).clear(&record.trie, |_, entry| {
             match entry.order() {
                 Order::BASE => ObjectFrame(self).free(entry.pfn()),
-                _ => ObjectBlock(self).free(entry.pfn()),
+                _ => ObjectBlock(self).free(record, entry.pfn()),
             }
             pages += entry.order().frames() as i64;
         });

@@ -3,6 +3,7 @@
 
 mod at_place;
 mod block;
+mod collapse;
 mod cursor;
 mod device;
 mod fetch;
@@ -18,6 +19,7 @@ mod tries;
 
 pub(crate) use at_place::AtPlace;
 pub(crate) use block::{BLOCK_PAGES, ObjectBlock};
+pub(crate) use collapse::{Filled, Filling, ObjectCollapse};
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
 pub use device::DeviceMemory;
 pub(crate) use fetch::Fetch;

@@ -194,6 +194,9 @@ impl<M: Machine> ObjectLayer<M> {
                 let taken = data.is_taken_or_block();
                 if taken && entry.order() != Order::BASE {
                     let after = index + entry.order().frames();
+                    if kind == PageKind::Clean && data.is_taken() {
+                        return true;
+                    }
                     next = Some(index.max(first));
                     if index < first || after > end {
                         crossing = Some(index);
@@ -241,7 +244,7 @@ impl<M: Machine> ObjectLayer<M> {
         }
         self.epochs.synchronize(&self.machine, &mut Token::top());
         if let Some(first) = block {
-            ObjectBlock(self).free(first);
+            ObjectBlock(self).free(record, first);
             return self.count_object_pages(record, -(BLOCK_PAGES as i64));
         }
         let frames = pages.iter().map(|&(pfn, _)| pfn);

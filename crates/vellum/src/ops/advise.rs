@@ -84,6 +84,7 @@ impl<M: Machine> Advise<'_, M> {
         let mut va = range.start().0.next_multiple_of(huge);
         while va + huge <= range.end().0 {
             *done = va - range.start().0;
+            Collapse(self.0).collapse_object(space, Va(va))?;
             self.with_memory(|| {
                 self.in_hand(|| self.edit(space, |edit| Collapse(self.0).collapse(edit, Va(va))))
             })?;

@@ -11,14 +11,17 @@
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::config::ClearUnit;
 use crate::entry::{Entry, Flags};
-use crate::error::NoMemory;
+use crate::error::{NoMemory, ObjectError};
 use crate::fault::Faults;
-use crate::frame::{AllocRequest, Data};
+use crate::fault::object::BlockFault;
+use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Act, Machine, Stores, Use, Work};
+use crate::ops::object::collapse::CollapseObject;
+use crate::ops::unmap::{Leftover, Unmap};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::platform::over;
-use crate::space::{HugeAdvice, LeafSize};
+use crate::space::{HugeAdvice, LeafSize, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Receipt;
@@ -92,6 +95,45 @@ impl<M: Machine> Collapse<'_, M> {
         self.count_pages(Order::HUGE, 1);
         self.count(Counter::ThpCollapse, 1);
         Ok(true)
+    }
+
+    /// The same where a region shows an object, for all who map it: its pages become a block. The
+    /// table in which this space has them goes, so that its next touch maps the block as a whole.
+    /// The caller holds no lock and is in no epoch.
+    pub fn collapse_object(self, space: &SpaceRecord, va: Va) -> Result<(), ObjectError> {
+        let kept = {
+            let _epoch = self.epochs.enter(&self.machine);
+            let page = self.shown_at(space, va);
+            page.inspect(|page| self.object(page.0).attachments.keep())
+        };
+        let Some(page) = kept else { return Ok(()) };
+        let made = CollapseObject(self.0).collapse_at(page.0, page.1);
+        if made == Ok(true) {
+            self.edit(space, |edit| {
+                let table = self.descend(space, va);
+                let range = VaRange::new(va, Order::HUGE.bytes(), self.user_end());
+                if table.level == Level::ONE
+                    && self.shown_at(space, va) == Some(page)
+                    && let Ok(range) = range
+                {
+                    Unmap(self.0).take_out(edit, range, Leftover::Reserved);
+                }
+            });
+        }
+        self.let_go_of(page.0);
+        made.map(drop)
+    }
+
+    /// The object, and the page of it, that a region shows at the start of 2 MiB that a leaf may
+    /// map. Inside an epoch, or under the mmap lock.
+    fn shown_at(self, space: &SpaceRecord, va: Va) -> Option<(SlabRef, u64)> {
+        let last = Va(va.0 + Order::HUGE.bytes() - Order::BASE.bytes());
+        let (seen, last) = (self.seen(space, va)?, self.seen(space, last)?);
+        let page = self.object_at(seen.region, va)?;
+        let is_all = seen.spot.region == last.spot.region && !seen.attrs.rights().is_none();
+        // A table whose list names several regions has others between.
+        let is_listed = seen.spot.level == Level::ONE && seen.spot.node.state().listed() != 0;
+        (is_all && !is_listed && BlockFault(self.0).may_fit(&seen, page)).then_some(page)
     }
 
     /// Fills a huge frame with the pages of a table that nobody reaches any more, stored as a run

@@ -13,11 +13,10 @@
 use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
-use crate::fault::object::UnmapObject;
+use crate::fault::object::{Split, UnmapObject};
 use crate::fault::{Faults, Migrate, Migrated, Seen};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
-use crate::ops::object::split::Split;
 use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;

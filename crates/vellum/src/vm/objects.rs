@@ -4,6 +4,7 @@ use crate::error::ObjectError;
 use crate::machine::{Machine, PageAnswer};
 use crate::object::{DeviceMemory, GrabWait, Grabbed, Object, ObjectIo, ReadPattern, Source};
 use crate::ops::object::bytes::ObjectBytes;
+use crate::ops::object::collapse::CollapseObject;
 use crate::ops::object::grab::Grab;
 use crate::ops::object::invalidate::Invalidate;
 use crate::ops::object::resize::Resize;
@@ -272,6 +273,32 @@ impl<M: Machine> Objects<'_, M> {
     /// With a pager only, as [`write`](Objects::write); [`ObjectError::Device`].
     pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         Resize(&self.0.layers).punch(object, offset, bytes)
+    }
+
+    /// Makes one block of 2 MiB of the pages around a byte, as Linux's `MADV_COLLAPSE`, and says
+    /// whether there is one now. Where the object has no page one of zeros is added; where a pager
+    /// has the contents, what is absent is read first. Each space that maps the pages maps the
+    /// block at its next touch, by entries of 4 KiB where it has a table of those:
+    /// [`Advice::Collapse`](crate::Advice::Collapse) takes that away as well.
+    ///
+    /// `false`, and nothing changed: the object has no page there, or ends there, or somebody has a
+    /// page in hand. Of an object with a pager or a log also if a page is dirty; the block is clean
+    /// then, is mapped without the right to write, and the first store to it makes it pages again.
+    /// The caller holds no lock.
+    ///
+    /// # Errors
+    /// [`ObjectError::NoMemory`], [`ObjectError::Io`], [`ObjectError::Stopped`],
+    /// [`ObjectError::Device`]; nothing changed but that pages were read.
+    pub fn collapse(self, object: &Object, offset: u64) -> Result<bool, ObjectError> {
+        CollapseObject(&self.0.layers).collapse(object, offset)
+    }
+
+    /// Makes pages of the block around a byte, if there is one. The caller holds no lock.
+    ///
+    /// # Errors
+    /// [`ObjectError::NoMemory`]: it takes a frame; nothing changed.
+    pub fn split(self, object: &Object, offset: u64) -> Result<(), ObjectError> {
+        CollapseObject(&self.0.layers).split(object, offset)
     }
 
     /// The first byte from `offset` on that lies in a page which the object has, as lseek's

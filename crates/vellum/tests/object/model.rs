@@ -1,7 +1,7 @@
 //! A trie agrees with a sorted map, whatever is done to it.
 
 use vellum::unstable::{PageMark, TrieEntry};
-use vellum_testkit::index::{self, step};
+use vellum_testkit::index::{self, join, step};
 use vellum_testkit::prelude::*;
 
 /// Operations of each distribution of indices; three of them make a million.
@@ -39,6 +39,9 @@ fn agrees(keys: Keys, seed: u64) {
                     model.insert(first + page, marks.fold(entry, TrieEntry::with_mark));
                 }
             }
+        }
+        for _ in 0..random.below(3) {
+            join(&mut cursor, &mut model, keys.one(&mut random), &mut random);
         }
         drop(cursor);
         // Now and then most of it goes.

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod around;
+mod blocks;
 mod cuts;
 mod grabs;
 mod harvests;

@@ -180,7 +180,8 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Harvest
             | Op::Seek
             | Op::Seal
-            | Op::MapDevice => {
+            | Op::MapDevice
+            | Op::Block => {
                 w.play_alone(on, op);
             }
             _ => {}

@@ -86,10 +86,18 @@ impl<C: Codec> Stage<C> {
             Action::Harvest => {
                 let mut pages = [0; OBJECT_PAGES + 1];
                 let count = objects.harvest(object, 0, &mut pages).expect("a logged object");
-                let told = |page: usize| pages[..count].contains(&(page as u64 * 4096));
+                let told = |page: usize| pages[..count].contains(&self.state.in_object(page));
                 Outcome::Harvested(std::array::from_fn(told))
             }
             Action::Punch(pages) => match objects.punch(object, 0, self.state.in_object(pages)) {
+                Ok(()) => Outcome::Done,
+                Err(error) => Outcome::Refused(of_object(error)),
+            },
+            Action::Join => match objects.collapse(object, 0) {
+                Ok(_) => Outcome::Done,
+                Err(error) => Outcome::Refused(of_object(error)),
+            },
+            Action::Split => match objects.split(object, 0) {
                 Ok(()) => Outcome::Done,
                 Err(error) => Outcome::Refused(of_object(error)),
             },
@@ -222,6 +230,7 @@ impl<C: Codec> Stage<C> {
             Action::NextData(_) | Action::NextHole(_) | Action::Seal => {
                 self.act_on_object(act, value)
             }
+            Action::Join | Action::Split => self.act_on_object(act, value),
             Action::Map(span, rights) => map(Placement::At, span, rights),
             Action::Replace(span, rights) => map(Placement::Replace, span, rights),
             Action::Anywhere => {

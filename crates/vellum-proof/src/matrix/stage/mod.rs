@@ -174,7 +174,7 @@ impl<C: Codec> Stage<C> {
             let objects = self.vm.objects();
             let object = match (self.state.paged, self.state.logged) {
                 (true, _) => objects.create_paged(OBJECT_BYTES, PAGER),
-                (_, true) => objects.create_logged(OBJECT_BYTES),
+                (_, true) => objects.create_logged(self.state.in_object(OBJECT_PAGES)),
                 _ => objects.create(self.state.in_object(OBJECT_PAGES)),
             };
             let object = object.expect("memory");
@@ -183,13 +183,17 @@ impl<C: Codec> Stage<C> {
         }
         if self.state.late.is_some() {
             self.fill_disk();
-        } else if self.state.private || self.state.block && self.state.small {
+        } else if self.state.private || self.state.block && (self.state.small || self.state.logged)
+        {
             // A copy of a page is not to look like zeros. Blocks are there before entries are.
             for (page, word) in (0..OBJECT_PAGES).flat_map(|n| (0..WORDS).map(move |w| (n, w))) {
                 let value = word_of(0x80 + page, word);
                 let done = self.act_on_object(Action::WriteObject(page, word), value);
                 assert_eq!(done, Outcome::Done, "the object of the state");
                 self.start.object.set(page, word, value);
+            }
+            if self.state.logged {
+                self.harvest_and_collapse();
             }
         }
         let mut pages = [None; EXTENTS];
@@ -274,6 +278,18 @@ impl<C: Codec> Stage<C> {
             let mut disk = self.vm.machine().disk.borrow_mut();
             (disk.is_late, disk.trouble) = (true, late.trouble);
         }
+    }
+
+    /// Makes blocks of what was written.
+    fn harvest_and_collapse(&mut self) {
+        let (objects, object) = (self.vm.objects(), self.object.borrow());
+        let object = object.as_ref().expect("an object");
+        let harvested = objects.harvest(object, 0, &mut [0; OBJECT_PAGES]);
+        assert_eq!(harvested, Ok(OBJECT_PAGES));
+        for page in [0, OBJECT_PAGES - 1] {
+            assert_eq!(objects.collapse(object, self.state.in_object(page)), Ok(true));
+        }
+        self.start.object.written = [false; OBJECT_PAGES];
     }
 
     /// Maps the object from a page of it on, privately or not.

@@ -10,6 +10,7 @@ use crate::clear::fresh_block::{BlockContents, NoBlock};
 use crate::config::Thp;
 use crate::entry::{Entry, Flags};
 use crate::error::{FaultError, Stopped};
+use crate::fault::object::Split;
 use crate::fault::object::page::{ObjectFault, entry_flags};
 use crate::fault::{FaultRequest, Faults, Seen, Step};
 use crate::frame::{AllocRequest, SlabRef};
@@ -29,11 +30,15 @@ over!(BlockFault, Faults);
 impl<M: Machine> BlockFault<'_, M> {
     /// Whether an entry of 2 MiB may stand where a reserved entry was seen, and show the block with
     /// the page of that index as a whole.
-    pub fn fits(self, seen: &Seen<'_>, (object, index): (SlabRef, u64)) -> bool {
+    pub fn fits(self, seen: &Seen<'_>, page: (SlabRef, u64)) -> bool {
+        seen.spot.level > Level::ONE && self.may_fit(seen, page)
+    }
+
+    /// The same but for tables of 4 KiB entries that may be in the way.
+    pub fn may_fit(self, seen: &Seen<'_>, (object, index): (SlabRef, u64)) -> bool {
         let attrs = seen.attrs;
-        seen.spot.level > Level::ONE
-            && attrs.is_shared_view()
-            && !attrs.is_tracked_view()
+        attrs.is_shared_view()
+            && !attrs.is_device()
             && attrs.thp() != Some(HugeAdvice::NoHuge)
             && attrs.leaf() == LeafSize::Policy
             && self.rules.max_leaf >= Order::HUGE
@@ -48,7 +53,7 @@ impl<M: Machine> BlockFault<'_, M> {
             Thp::Advise => seen.attrs.thp() == Some(HugeAdvice::Huge),
             Thp::Always => true,
         };
-        is_wanted && self.fits(seen, page)
+        is_wanted && !seen.attrs.is_tracked_view() && self.fits(seen, page)
     }
 
     /// Maps a block that was found inside this epoch, by the frame of a page.
@@ -72,6 +77,23 @@ impl<M: Machine> BlockFault<'_, M> {
         }
         self.count_here(Counter::ThpFileMapped, 1);
         Step::Done(Fault::Object)
+    }
+
+    /// Makes pages of a block of which somebody has to know what is written. As `make`.
+    ///
+    /// # Errors
+    /// There is no memory for a node of the trie; nothing changed.
+    #[cold]
+    pub fn split(
+        self,
+        (object, index): (SlabRef, u64),
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        self.object(object).attachments.keep();
+        drop(epoch);
+        let done = Split(self.0).split(object, index);
+        self.let_go_of(object);
+        Ok(done.map(|()| Step::Again)?)
     }
 
     /// Gives each frame of a block a record, by the frame of a page.

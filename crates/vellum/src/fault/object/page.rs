@@ -118,6 +118,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let paged = self.object(object).pager().is_some();
         match found {
             Present::Page { pfn, .. } | Present::Block(pfn) if copies => self.copy_page(seen, pfn),
+            Present::Block(_) if !is_noted => BlockFault(self.0).split((object, index), epoch),
             Present::Block(pfn) => {
                 let flags = entry_flags(seen, ask.access, false);
                 if BlockFault(self.0).fits(seen, (object, index)) {
@@ -254,6 +255,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                     return Ok(self.note_write((object, index), epoch));
                 }
             }
+            Present::Block(_) => return BlockFault(self.0).split((object, index), epoch),
             Present::Frozen => return Ok(Step::Frozen),
             _ => return Ok(Step::Behind),
         }

@@ -6,7 +6,7 @@
 //! MiB and more has one record that counts for all of it until it is split into units that count
 //! for themselves, which is never undone. [`Record`] has the words and their locks.
 
-use crate::addr::{Order, PAGE_SIZE, PFN_END};
+use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
 use crate::frame::record::{MAX_FRAMES, Record};
 use crate::machine::{MAX_NODES, Use};
 use crate::space::MAX_SPACES;
@@ -150,6 +150,16 @@ impl<'a> Data<'a> {
     /// Of a block: entries of 2 MiB that map it.
     pub fn leaves(self) -> &'a AtomicU64 {
         self.0.word(LEAVES)
+    }
+
+    /// Of a page that a block has replaced: the next one of them.
+    pub fn next(self) -> Option<Pfn> {
+        self.0.word(LEAVES).load(Ordering::Relaxed).checked_sub(1).map(Pfn)
+    }
+
+    /// Sets it.
+    pub fn set_next(self, next: Option<Pfn>) {
+        self.0.word(LEAVES).store(next.map_or(0, |next| next.0 + 1), Ordering::Relaxed);
     }
 
     /// The data view of a record whose frame is known to be data.

@@ -45,7 +45,8 @@ pub const SLAB_SIZE: usize = 4;
 /// - 3: the page index in base pages, by the owner, fixed for life.
 /// - 4: the flush generation that old translations of what the frame replaced wait for, 0 for none,
 ///   under the node lock of the mapping.
-/// - 5: of a block of an object, the entries of 2 MiB that map it, by anyone, atomically.
+/// - 5: of a block of an object, the entries of 2 MiB that map it, by anyone, atomically; of a page
+///   that such a block has replaced, the next one, frame number + 1, by who froze it.
 /// - 7: while the block lies in a pool of free blocks: the next one, frame number + 1, under the
 ///   pool's lock.
 ///

@@ -4,7 +4,7 @@ use super::TrieCursor;
 use crate::addr::Order;
 use crate::machine::Machine;
 use crate::object::trie::edit::prefix;
-use crate::object::trie::exchange::to_pages;
+use crate::object::trie::exchange::{to_block, to_pages};
 use crate::object::trie::insert::InsertError;
 use crate::object::trie::node::Node;
 use crate::object::trie::supply::{NodeReserve, Supply};
@@ -125,6 +125,40 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
         self.at.found = Word::EMPTY;
         self.at.leave_dead();
         true
+    }
+
+    /// Exchanges all entries of the 512 pages from an index on for a block, by one store: who looks
+    /// one of them up without the guard finds it, or the block. Tells of each that was there.
+    ///
+    /// # Errors
+    /// As [`insert`](TrieCursor::insert).
+    pub fn join(
+        &mut self,
+        index: u64,
+        block: TrieEntry,
+        mut each: impl FnMut(u64, TrieEntry),
+    ) -> Result<(), InsertError> {
+        let end = index + Order::HUGE.frames();
+        let first = match self.at.seek_up(index, 0) {
+            Some((first, entry)) if first < end => match entry.order() {
+                Order::BASE => first,
+                _ => return Err(InsertError::Occupied),
+            },
+            _ => return self.insert(index, block),
+        };
+        let edit = self.at.edit;
+        let at = match self.at.highest_inside(index, end) {
+            Some(node) => edit.spot_of(node),
+            None => self.at.spot(),
+        };
+        let mut tell = |index, word: Word| each(index, word.entry());
+        let count =
+            self.with_supply(|supply| to_block(edit, at, (first, block), supply, &mut tell))?;
+        self.at.count_removed(count);
+        self.at.count_inserted(1);
+        self.at.found = Word::EMPTY;
+        self.at.leave_dead();
+        Ok(())
     }
 
     /// Exchanges the entry that the cursor has found for another of the same order, and says what

@@ -1,9 +1,11 @@
-//! Exchanging the small nodes of a group for one large node, and back; a block for its pages.
+//! Exchanging the small nodes of a group for one large node, and back; a block for its pages, and
+//! back.
 //!
 //! The new nodes are filled first and published by one store. The old ones keep their words, so a
 //! reader inside them finds what was there.
 
 use super::edit::{Edit, Spot, prefix};
+use super::insert::InsertError;
 use super::node::Node;
 use super::remove::FEW;
 use super::supply::Supply;
@@ -156,6 +158,37 @@ pub(in super::super) fn to_pages<M: Machine>(
     {
         edit.splice(above);
     }
+}
+
+/// Exchanges all entries of 512 pages, which one word at a spot stands for, for the leaf of a
+/// block. `first` is the index of the first one. Tells of each, and says how many they were. Where
+/// the leaf has no room a node of level 21 holds it.
+pub(in super::super) fn to_block<'e, M: Machine, H: Above<Queue> + Above<TableLock>>(
+    edit: Edit<'e, M>,
+    at: Spot<'e>,
+    (first, block): (u64, TrieEntry),
+    supply: &mut Supply<'_, 'e, M, H>,
+    each: &mut impl FnMut(u64, Word),
+) -> Result<u64, InsertError> {
+    let index = prefix(first, Order::HUGE.get() as u32);
+    let (old, leaf) = (edit.load(at), block.at(index));
+    let new = if at.fits(index, leaf.order()) {
+        leaf
+    } else {
+        let address = supply.small().map_err(|_| InsertError::NoNodes)?;
+        let holder = edit.hold(address, index, leaf, at.word());
+        edit.family_changed(at, LEAF_LEVEL / 9, 1);
+        edit.marked(holder)
+    };
+    // Before the store, as in `detach`.
+    let count = if old.is_node() {
+        edit.drain(edit.objects.node(old), each)
+    } else {
+        each(first, old);
+        1
+    };
+    edit.store(at, new);
+    Ok(count)
 }
 
 impl Taken {

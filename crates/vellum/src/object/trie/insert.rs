@@ -140,7 +140,7 @@ impl<'e, M: Machine> Edit<'e, M> {
 
     /// A node of level 21 for a single leaf whose word has no room for the bits above. Not
     /// published.
-    fn hold(self, address: u64, index: u64, leaf: Word, parent: Option<Word>) -> Node<'e> {
+    pub fn hold(self, address: u64, index: u64, leaf: Word, parent: Option<Word>) -> Node<'e> {
         let base = prefix(index, LEAF_LEVEL + 3);
         let holder = self.make(Word::node(address, false, LEAF_LEVEL, base), base, parent);
         self.put(holder, index, leaf);

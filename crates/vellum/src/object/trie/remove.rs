@@ -131,7 +131,7 @@ impl<'e, M: Machine> Edit<'e, M> {
     }
 
     /// Retires a subtree and tells of its entries. As deep as a trie is, 18 nodes at most.
-    fn drain(self, node: Node<'e>, each: &mut impl FnMut(u64, Word)) -> u64 {
+    pub fn drain(self, node: Node<'e>, each: &mut impl FnMut(u64, Word)) -> u64 {
         let (level, base) = (node.word.level(), self.objects.header(node).base());
         let mut count = 0;
         for slot in 0..node.slots() {

@@ -309,6 +309,7 @@ impl<M: Machine> Validate<'_, M> {
         is_so(level <= Level::TWO, "the size of an object's page")?;
         is_so(!rights.is_none() && flags.exec == rights.exec, "rights of an object's page")?;
         if level == Level::TWO {
+            is_so(flags.write == rights.write, "rights to write a block")?;
             return self.check_leaf_of_block(walk, (object, index), pfn, va);
         }
         self.check_object_page(object, index, pfn)?;
@@ -355,8 +356,8 @@ impl<M: Machine> Validate<'_, M> {
 
     /// Every object's pages, mapped or not, and how often they were found mapped.
     fn check_objects(self, all: bool, audit: &mut Audit) -> Result<(), Invalid> {
-        // Without a pager, with one, dirty; blocks.
-        let mut found = [0; 4];
+        // Without a pager, with one, dirty; blocks without a pager, with one.
+        let mut found = [0; 5];
         self.for_each_object(|handle, record| {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
@@ -373,6 +374,8 @@ impl<M: Machine> Validate<'_, M> {
                 let data = Data::of(self.frames.record(pfn));
                 let is_block = entry.order() != Order::BASE;
                 check(data.is_block() == is_block, "a block of an object", 0, 1)?;
+                let is_clean = !is_block || !entry.is_marked(PageMark::Dirty);
+                check(is_clean, "a block is not dirty", 0, 1)?;
                 let leaves =
                     if is_block { data.leaves().load(Ordering::Relaxed) * LEAF } else { 0 };
                 blocks += u64::from(is_block);
@@ -393,7 +396,7 @@ impl<M: Machine> Validate<'_, M> {
             }
             let (handle_of, kept) = (handle.raw(), record.blocks());
             ensure(kept == blocks, "blocks of an object", handle_of, kept, blocks)?;
-            found[3] += blocks;
+            found[3 + record.pager().is_some() as usize] += blocks;
             found[record.pager().is_some() as usize] += pages;
             found[2] += dirty;
             let kept = record.dirty();
@@ -413,9 +416,11 @@ impl<M: Machine> Validate<'_, M> {
         let stats = self.stats();
         let count = |counter| stats.get(counter) as u64;
         let [pages, file] = [Counter::ShmemPages, Counter::FilePages];
-        let kept = [pages, file, Counter::DirtyPages, Counter::ShmemHugePages].map(count);
-        let what = ["pages of objects without a pager", "pages of objects with one"];
-        let what = [what[0], what[1], "dirty pages", "blocks of objects"];
+        let blocks = [Counter::ShmemHugePages, Counter::FileHugePages];
+        let kept = [pages, file, Counter::DirtyPages, blocks[0], blocks[1]].map(count);
+        let what = ["pages of objects without a pager", "pages of objects with one", "dirty pages"];
+        let blocks = ["blocks of objects without a pager", "blocks of objects with one"];
+        let what = [what[0], what[1], what[2], blocks[0], blocks[1]];
         for ((kept, found), what) in kept.into_iter().zip(found).zip(what) {
             ensure(kept == found, what, 0, kept, found)?;
         }

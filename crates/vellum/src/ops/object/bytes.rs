@@ -9,7 +9,7 @@ use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::config::Thp;
 use crate::error::ObjectError;
 use crate::fault::Faults;
-use crate::fault::object::BlockFault;
+use crate::fault::object::{BlockFault, Split};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
 use crate::object::{Fetch, FindPage, Object, ObjectIo, ObjectRecord, Present};
@@ -34,6 +34,8 @@ enum Chunk {
     FetchNext,
     /// Nothing: the page is not marked as written.
     Clean,
+    /// Nothing: the page lies in a block, which cannot be marked.
+    Whole,
     /// Nothing: the chunk ends past the end.
     Beyond,
 }
@@ -73,7 +75,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
                             return (done, Err(why.into()));
                         }
                     }
-                    Chunk::Beyond | Chunk::Clean => {}
+                    Chunk::Beyond | Chunk::Clean | Chunk::Whole => {}
                 }
             }
             (done, Ok(()))
@@ -152,6 +154,14 @@ impl<M: Machine> ObjectBytes<'_, M> {
                         let index = at / PAGE_SIZE as u64;
                         ObjectIo(self.0).mark_dirty(object.handle, iter::once(index));
                     }
+                    Chunk::Whole => {
+                        let index = at / PAGE_SIZE as u64;
+                        if let Err(error) =
+                            self.with_memory(|| Split(self.0).split(object.handle, index))
+                        {
+                            return (done, Err(error.into()));
+                        }
+                    }
                     // It was cut off meanwhile: as much as there is.
                     Chunk::Beyond => {}
                 }
@@ -171,6 +181,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
         }
         match found {
             Present::Page { dirty: false, .. } if record.notes_writes() => Chunk::Clean,
+            Present::Block(_) if record.notes_writes() => Chunk::Whole,
             Present::Page { pfn, .. } | Present::Block(pfn) => {
                 self.machine.write_bytes(pfn, at as usize % PAGE_SIZE, bytes);
                 Chunk::Done
@@ -183,6 +194,34 @@ impl<M: Machine> ObjectBytes<'_, M> {
                 Chunk::Reading(pfn)
             }
         }
+    }
+
+    /// Has the pages of `[first, end)` read that the pager has, and waits for them.
+    pub fn read_pages(self, object: SlabRef, (first, end): (u64, u64)) -> Result<(), ObjectError> {
+        let want = self.want_for(first);
+        ObjectIo(self.0).fetch_ahead(object, (first, end), &want, &mut Token::top());
+        let mut next = first;
+        while next < end.min(self.object(object).pages()) {
+            let reading = {
+                let epoch = self.epochs.enter(&self.machine);
+                match FindPage(self.0).present(object, next, &epoch) {
+                    Present::Absent(_) => None,
+                    Present::Reading(pfn) => {
+                        ObjectFrame(self.0).keep(pfn);
+                        Some(pfn)
+                    }
+                    _ => {
+                        next += 1;
+                        continue;
+                    }
+                }
+            };
+            match reading {
+                None => self.make(object, next)?,
+                Some(pfn) => ObjectIo(self.0).wait_for_pager(pfn)?,
+            }
+        }
+        Ok(())
     }
 
     /// Has a page of an object that has a pager in memory, for a moment at least.

@@ -9,14 +9,13 @@
 use crate::addr::{Order, PAGE_SIZE};
 use crate::error::{NoMemory, ObjectError};
 use crate::fault::Faults;
-use crate::fault::object::UnmapObject;
+use crate::fault::object::{Split, UnmapObject};
 use crate::frame::SlabRef;
 use crate::machine::{Machine, RUN_PAGES, Verb};
 use crate::object::{
     Fetch, GrabWait, Grabbed, INDEX_END, Object, ObjectIo, Stop, TakePages, Taking,
 };
 use crate::ops::object::bytes::ObjectBytes;
-use crate::ops::object::split::Split;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::sync::Token;

@@ -14,9 +14,9 @@
 use core::iter;
 
 use crate::addr::{PAGE_SIZE, Pfn};
-use crate::error::ObjectError;
+use crate::error::{NoMemory, ObjectError};
 use crate::fault::Faults;
-use crate::fault::object::{BATCH, UnmapObject};
+use crate::fault::object::{BATCH, Split, UnmapObject};
 use crate::frame::SlabRef;
 use crate::machine::{Machine, Verb};
 use crate::object::{
@@ -24,13 +24,21 @@ use crate::object::{
     Source, Tries,
 };
 use crate::ops::object::bytes::ObjectBytes;
-use crate::ops::object::split::Split;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::Seals;
 use crate::sync::Token;
 
 const PAGE: u64 = PAGE_SIZE as u64;
+
+/// A call that others for its object wait for.
+struct Changing<'r, M: Machine>(&'r ObjectRecord, &'r M);
+
+impl<M: Machine> Drop for Changing<'_, M> {
+    fn drop(&mut self) {
+        self.0.end_change(self.1);
+    }
+}
 
 pub(crate) struct Resize<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -56,6 +64,9 @@ impl<M: Machine> Resize<'_, M> {
                     self.set_size(record, bytes, None);
                     self.take_out(handle, (bytes.div_ceil(PAGE), INDEX_END), PageKind::Any);
                     self.clear_part(handle, bytes, bytes.next_multiple_of(PAGE));
+                    // A fault that found nothing past the end may be about to copy that, for a
+                    // private view.
+                    self.epochs.synchronize(&self.machine, &mut Token::top());
                 } else {
                     let part = (old, old.next_multiple_of(PAGE));
                     let grow = |missing| self.set_size(record, bytes, missing);
@@ -114,19 +125,25 @@ impl<M: Machine> Resize<'_, M> {
             }
             let (index, end) = (at / PAGE, end.min((at / PAGE + 1) * PAGE));
             ObjectBytes(self.0).have_page(handle, index)?;
-            self.alone(record, || {
-                let is_there = self.with_part_cleared(handle, (at, end), |missing| {
-                    if missing.is_none() {
-                        ObjectIo(self.0).mark_dirty(handle, iter::once(index));
-                    }
-                    missing.is_none()
-                });
-                // Or it went before it was frozen.
-                if is_there {
-                    at = end;
-                }
-            });
+            let done =
+                self.with_memory(|| self.alone(record, || self.clear_noted(handle, at, end)));
+            // Or it went before it was frozen.
+            if done? {
+                at = end;
+            }
         }
+    }
+
+    /// Clears bytes of a page of which writes are noted, and says whether it is there. Nobody
+    /// collapses pages meanwhile.
+    fn clear_noted(self, object: SlabRef, at: u64, end: u64) -> Result<bool, NoMemory> {
+        Split(self.0).split(object, at / PAGE)?;
+        Ok(self.with_part_cleared(object, (at, end), |missing| {
+            if missing.is_none() {
+                ObjectIo(self.0).mark_dirty(object, iter::once(at / PAGE));
+            }
+            missing.is_none()
+        }))
     }
 
     fn punch_pages(self, object: &Object, offset: u64, bytes: u64) {
@@ -150,14 +167,14 @@ impl<M: Machine> Resize<'_, M> {
     }
 
     /// Runs `body` while no other such call for the object does.
-    fn alone<R>(self, record: &ObjectRecord, body: impl FnOnce() -> R) -> R {
+    pub(super) fn alone<R>(self, record: &ObjectRecord, body: impl FnOnce() -> R) -> R {
         while !record.begin_change(&self.machine) {
             self.machine.relax();
             self.let_others_run();
         }
-        let done = body();
-        record.end_change(&self.machine);
-        done
+        // Also where a machine's wait unwinds.
+        let _changing = Changing(record, &self.machine);
+        body()
     }
 
     /// Sets the size, unless a page has come that was `missing`, in which a program may have
@@ -184,7 +201,10 @@ impl<M: Machine> Resize<'_, M> {
             if let Some(block) = frozen.crossing
                 && taken == 0
             {
-                next = self.empty_part(object, block, (first, end));
+                next = match kind {
+                    PageKind::Any => self.empty_part(object, block, (first, end)),
+                    PageKind::Clean => self.split_or_pass(object, block, (first, end)),
+                };
                 continue;
             }
             if taken == 0 && next.is_some() {
@@ -202,9 +222,10 @@ impl<M: Machine> Resize<'_, M> {
                 continue;
             }
             let _in_hand = self.hands.begin(&self.machine);
+            let is_block = ObjectFrame(self.0).is_block(&pages[..taken]);
             UnmapObject(self.0).everywhere(object, &pages[..taken]);
             self.free_pages(object, &pages[..taken]);
-            gone += taken as u64;
+            gone += if is_block { BLOCK_PAGES } else { taken as u64 };
         }
         gone
     }
@@ -228,6 +249,17 @@ impl<M: Machine> Resize<'_, M> {
         }
         self.thaw(frozen.0);
         (to < end).then_some(to)
+    }
+
+    /// The same of clean pages that are to go: where there is no memory for the split, or somebody
+    /// has the block in hand, they stay.
+    #[cold]
+    fn split_or_pass(self, object: SlabRef, block: u64, (first, end): (u64, u64)) -> Option<u64> {
+        let (from, to) = (first.max(block), end.min(block + BLOCK_PAGES));
+        match Split(self.0).try_split(object, from) {
+            Ok(true) => Some(from),
+            _ => (to < end).then_some(to),
+        }
     }
 
     /// Clears the bytes of `[start, end)`, which lie in one page.

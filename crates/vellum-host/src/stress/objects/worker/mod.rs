@@ -95,7 +95,9 @@ impl<'a, C: Codec> Worker<'a, C> {
                 self.play_alone(place);
             }
             Op::Grab => self.grab(),
-            Op::MapAnywhere | Op::MapPrivate | Op::Seal | Op::MapDevice => self.play_alone(place),
+            Op::MapAnywhere | Op::MapPrivate | Op::Seal | Op::MapDevice | Op::Block => {
+                self.play_alone(place);
+            }
             Op::Unmap => self.unmap(place),
             Op::Protect => self.protect(place),
             Op::Remap => self.relocate(place),

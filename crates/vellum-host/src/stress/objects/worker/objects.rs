@@ -194,7 +194,7 @@ impl<C: Codec> Worker<'_, C> {
 
     /// An object of this thread alone, mapped beside the windows.
     pub(super) fn play_alone(&mut self, place: &Place) {
-        const OPS: [Op; 9] = [
+        const OPS: [Op; 10] = [
             Op::MapObject,
             Op::MapPrivate,
             Op::ReadObject,
@@ -204,6 +204,7 @@ impl<C: Codec> Worker<'_, C> {
             Op::Seek,
             Op::Seal,
             Op::MapDevice,
+            Op::Block,
         ];
         let op = OPS[self.rng.below(OPS.len() as u64) as usize];
         let shared = self.shared;

@@ -101,7 +101,8 @@ impl<'a, C: Codec> Worker<'a, C> {
             | Op::Harvest
             | Op::Seek
             | Op::Seal
-            | Op::MapDevice => {
+            | Op::MapDevice
+            | Op::Block => {
                 self.play_alone(op);
             }
             Op::Shrink => {

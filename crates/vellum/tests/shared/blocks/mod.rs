@@ -1,6 +1,8 @@
 //! Blocks of 2 MiB of an object: made by policy, mapped as a whole or by pages, and split where one
 //! of their pages is to go.
 
+mod collapse;
+
 use vellum_testkit::prelude::*;
 
 const HUGE: Attrs = Attrs { thp: Some(HugeAdvice::Huge), ..RW };
