@@ -129,6 +129,10 @@ impl<C: Codec> Hooks for Small<C> {
     fn frame(&self, first: Pfn, order: Order, to: Use) {
         self.becomes(first, order, to);
     }
+    /// Others may run before a block is filled: somebody may see it who should not yet.
+    fn fill(&self, first: Pfn, _frames: u64) {
+        touch(Touch::page(first.0, true));
+    }
 }
 
 // SAFETY: one thread runs all CPUs in turns; entries lie in memory that the machine owns, pages and

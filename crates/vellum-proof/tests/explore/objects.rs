@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use crate::scarce::starve;
 use vellum::addr::Va;
 use vellum::config::{Config, Thp};
 use vellum::error::ObjectError;
 use vellum::machine::MmuRules;
-use vellum::space::{Access, Attrs, Placement, Rights};
+use vellum::space::{Access, Attrs, HugeAdvice, Placement, Rights};
 use vellum::vm::{GrabWait, Object, ObjectPart};
 use vellum_proof::explore::worlds::{AT, Fixture};
 use vellum_proof::explore::{Script, Stop, World, explore, pause};
@@ -209,7 +210,13 @@ fn a_page_that_went_is_not_read_when_its_frame_is_used_anew() {
         l.fixture.vm.objects().punch(&l.object, 0, 4096).unwrap();
         l.write(2, 9);
     });
-    let done = explore(&|| Numbered::new(3, Thp::Never), &[punch, read], 2, u64::MAX);
+    let make = || {
+        let numbered = Numbered::new(3, Thp::Never);
+        // No frame is free: the one of the page that goes is the next one taken.
+        starve(&numbered.fixture, 0);
+        numbered
+    };
+    let done = explore(&make, &[punch, read], 2, u64::MAX);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }
@@ -302,19 +309,45 @@ fn two_that_touch_one_block_make_one() {
     assert!(done.schedules > 10);
 }
 
+/// One whose space gives no rights to the pages in the end.
+struct Hidden(Numbered);
+
+impl World for Hidden {
+    fn run_on(&self, cpu: usize, preempt_off: u32) -> u32 {
+        self.0.run_on(cpu, preempt_off)
+    }
+
+    fn check(self) {
+        let fixture = &self.0.fixture;
+        fixture.vm.activate(&fixture.last());
+        for page in 0..2 {
+            let loaded = fixture.vm.machine().load(Va(AT.0 + page * 4096));
+            assert!(loaded.is_err(), "a program reads page {page}, which its region forbids");
+        }
+        self.0.check();
+    }
+}
+
 #[test]
 fn a_region_without_rights_gets_no_entries_around_a_fault() {
-    let attrs = Attrs::anonymous(Rights::READ);
-    // No table is there.
-    let make = || in_a_space(Numbered::new(512, Thp::Never), 512, attrs);
-    let read: Script<Numbered> = Rc::new(|l| {
+    let attrs = Attrs { thp: Some(HugeAdvice::NoHuge), ..Attrs::anonymous(Rights::READ) };
+    // The pages are of a block, so what is around one is mapped after it. Their table is there and
+    // lists no region, so the rights change while the fault has its lock.
+    let make = || {
+        let numbered = in_a_space(Numbered::new(512, Thp::Always), 512, attrs);
+        let (far, space) = (Va(AT.0 + 100 * 4096), numbered.fixture.last());
+        numbered.fixture.vm.fault(&space, far, Access::Read).expect("memory");
+        drop(space);
+        Hidden(numbered)
+    };
+    let read: Script<Hidden> = Rc::new(|Hidden(l)| {
         let _ = l.fixture.vm.fault(&l.fixture.last(), AT, Access::Read);
     });
-    let protect: Script<Numbered> = Rc::new(|l| {
+    let protect: Script<Hidden> = Rc::new(|Hidden(l)| {
         let space = l.fixture.last();
         l.fixture.vm.protect(&space, AT, 512 * 4096, Rights::NONE).unwrap();
     });
-    let done = explore(&make, &[read, protect], 2, u64::MAX);
+    let done = explore(&make, &[read, protect], 2, 40_000);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }
