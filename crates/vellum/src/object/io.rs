@@ -15,6 +15,7 @@
 //!
 //! Who waits for a pager keeps the frame by a reference, so that its record can say how it ended.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::addr::{Order, PAGE_SIZE, Pfn};
@@ -296,23 +297,30 @@ impl<M: Machine> ObjectIo<'_, M> {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
             let mut cursor = guard.cursor();
-            // A page that is being written was dirty, and will be if that fails.
             let mut next = |mark| cursor.next_marked(first, mark).map(|(index, _)| index);
-            let marked = [next(PageMark::Dirty), next(PageMark::Writeback)];
-            let first = marked.into_iter().flatten().min().unwrap_or(end);
-            for index in first..end.min(first.saturating_add(out.len() as u64)) {
-                let Some(entry) = cursor.lookup(index) else { break };
-                let data = Data::of(self.frames.record(entry.pfn()));
-                if data.is_taken() && count == 0 {
+            let dirty = next(PageMark::Dirty);
+            // A page that is being written was dirty, and will be if that fails.
+            let written = if dirty == Some(first) { None } else { next(PageMark::Writeback) };
+            let first = dirty.into_iter().chain(written).min().unwrap_or(end);
+            let (mut taken, mut at) = (None, first);
+            cursor.set_limit(end.min(first.saturating_add(out.len() as u64)));
+            cursor.walk(first, |index, entry| {
+                let frame = self.frames.record(entry.pfn());
+                let is_taken = Data::of(frame).is_taken();
+                if is_taken && count == 0 {
                     ObjectFrame(self.0).keep(entry.pfn());
-                    return NextDirty::Taken((entry.pfn(), index));
+                    taken = Some((entry.pfn(), index));
                 }
-                if data.is_taken() || !entry.is_marked(PageMark::Dirty) {
-                    break;
+                if is_taken || index != at || !entry.is_marked(PageMark::Dirty) {
+                    return false;
                 }
-                ObjectFrame(self.0).freeze(entry.pfn());
+                ObjectFrame(self.0).freeze_in(frame);
                 out[count] = (entry.pfn(), index);
-                count += 1;
+                (at, count) = (at + 1, count + 1);
+                true
+            });
+            if let Some(page) = taken {
+                return NextDirty::Taken(page);
             }
         }
         if count == 0 {
@@ -343,34 +351,31 @@ impl<M: Machine> ObjectIo<'_, M> {
         pages: &[ObjectPage],
         outcome: Option<NonNull<AtomicU64>>,
     ) {
-        self.change_marks(object, pages, PageMark::Dirty, Some(PageMark::Writeback));
+        self.change_marks(object, indices(pages), PageMark::Dirty, Some(PageMark::Writeback));
         let mut run = self.run_of(object, pages, true);
         run.outcome = outcome;
         for &(pfn, _) in pages {
-            ObjectFrame(self.0).begin_io(pfn, PageIo::Write);
-            self.thaw(pfn);
+            ObjectFrame(self.0).begin_write(pfn);
         }
         if let Some(answer) = self.machine.page_out(run) {
             self.answer(answer);
         }
     }
 
-    /// Takes the mark from frozen pages of which somebody knows by now that they were written.
+    /// Takes the mark from frozen pages that follow each other, of which somebody knows by now that
+    /// they were written.
     pub fn end_dirty(self, object: SlabRef, pages: &[ObjectPage]) {
-        self.change_marks(object, pages, PageMark::Dirty, None);
+        self.change_marks(object, indices(pages), PageMark::Dirty, None);
     }
 
     fn end_write(self, object: SlabRef, run: &PageRun, failed: bool) {
-        let mut pages = [(Pfn(0), 0); RUN_PAGES];
-        for (page, n) in pages.iter_mut().zip(0..run.len) {
-            *page = (run.frames[n], run.first + n as u64);
-        }
         // Before somebody else can write a page of it, and say that all went well.
         if failed {
             self.object(object).count_error();
         }
         let again = failed.then_some(PageMark::Dirty);
-        self.change_marks(object, &pages[..run.len], PageMark::Writeback, again);
+        let pages = run.first..run.first + run.len as u64;
+        self.change_marks(object, pages, PageMark::Writeback, again);
         for &pfn in run.frames() {
             ObjectFrame(self.0).end_write(pfn);
         }
@@ -391,11 +396,11 @@ impl<M: Machine> ObjectIo<'_, M> {
         }
     }
 
-    /// Takes a mark from pages, and gives them another.
+    /// Takes a mark from pages that follow each other, and gives them another.
     fn change_marks(
         self,
         object: SlabRef,
-        pages: &[ObjectPage],
+        pages: Range<u64>,
         from: PageMark,
         to: Option<PageMark>,
     ) {
@@ -404,18 +409,19 @@ impl<M: Machine> ObjectIo<'_, M> {
         {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
-            let mut cursor = guard.cursor();
-            for &(_, index) in pages {
-                if cursor.lookup(index).is_some() {
-                    changes[from as usize] -= i64::from(cursor.clear_mark(from));
-                    if let Some(to) = to {
-                        changes[to as usize] += i64::from(cursor.set_mark(to));
-                    }
-                }
+            let (lost, got) = guard.cursor().exchange_marks(pages, (from, to));
+            changes[from as usize] = -lost;
+            if let Some(to) = to {
+                changes[to as usize] = got;
             }
             record.count_dirty(changes[PageMark::Dirty as usize]);
         }
         self.count(Counter::DirtyPages, changes[PageMark::Dirty as usize]);
         self.count(Counter::WritebackPages, changes[PageMark::Writeback as usize]);
     }
+}
+
+/// The indices of pages that follow each other.
+fn indices(pages: &[ObjectPage]) -> Range<u64> {
+    pages.first().map_or(0..0, |first| first.1..first.1 + pages.len() as u64)
 }

@@ -171,9 +171,12 @@ impl<M: Machine> ObjectFrame<'_, M> {
         self.machine.wake(first.0);
     }
 
-    /// As [`Data::begin_io`].
-    pub fn begin_io(self, pfn: Pfn, io: PageIo) {
-        self.changed(pfn).begin_io(io);
+    /// The pager of a frozen page writes it from here on, and others may use it.
+    pub fn begin_write(self, pfn: Pfn) {
+        let data = self.changed(pfn);
+        data.begin_io(PageIo::Write);
+        data.thaw();
+        self.machine.wake(pfn.0);
     }
 
     /// As [`Data::end_read`], and wakes who waits.

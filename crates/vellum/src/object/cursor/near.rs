@@ -8,9 +8,11 @@ use super::TrieCursor;
 use super::guard::TrieGuard;
 use super::standing::Standing;
 use crate::machine::Machine;
-use crate::object::trie::edit::{Edit, Spot};
+use crate::object::trie::edit::Edit;
+use crate::object::trie::marks::set_mark;
 use crate::object::trie::word::{LEAF_LEVEL, PageMark, TrieEntry, Word};
 use crate::object::trie::{InsertError, TriePlace};
+use crate::sync::atomic::Ordering::Relaxed;
 
 impl<'t> TriePlace<'t> {
     /// What most insertions are: a free slot in the node of the place.
@@ -36,20 +38,24 @@ impl<'t> TriePlace<'t> {
 
     /// Sets a mark of the entry at an index, which was found here, and says whether that changed
     /// it. `None`: it is not here any more.
+    #[inline(always)]
     pub(in super::super) fn mark<M: Machine>(
         self,
         edit: Edit<'t, M>,
         index: u64,
         mark: PageMark,
     ) -> Option<bool> {
-        let node = self.parts().0.filter(|node| !edit.objects.header(*node).is_dead())?;
-        let at = Spot::of(Some(node), index);
-        let word = Some(edit.load(at)).filter(|word| word.is_leaf_of(index))?;
-        let marked = Word(word.0 | mark.bit());
-        if marked != word {
-            edit.store(at, marked);
+        let node = self.parts().0?;
+        let header = edit.objects.header(node);
+        let word = Word(node.slot_of(index).load(Relaxed));
+        if header.is_dead() || !word.is_leaf_of(index) {
+            return None;
         }
-        Some(marked != word)
+        let changes = word.marks() & mark.bit() == 0;
+        if changes {
+            set_mark(edit, (node, header), index, mark);
+        }
+        Some(changes)
     }
 }
 

@@ -24,7 +24,10 @@ impl<'t, M: Machine> Standing<'t, M> {
         }
         while let Some(node) = self.node {
             let after = slot + 1..node.slots();
-            if let Some(slot) = self.find_slot(node, after, marks) {
+            // Whether a slot has them at all the node knows.
+            if self.edit.counts(node).marks() & marks == marks
+                && let Some(slot) = self.find_slot(node, after, marks)
+            {
                 return self.descend_to(slot, node.load(slot), marks, true, index);
             }
             slot = self.climb();

@@ -17,6 +17,7 @@
 pub(super) mod edit;
 pub(super) mod exchange;
 pub(super) mod insert;
+pub(super) mod marks;
 pub(super) mod node;
 pub(super) mod read;
 pub(super) mod remove;

@@ -7,7 +7,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::word::{MARKS, Word};
+use super::word::{MARKS, PageMark, Word};
 use crate::addr::{PAGE_SIZE, Pfn};
 use crate::machine::Machine;
 use crate::object::layer::ObjectLayer;
@@ -155,8 +155,17 @@ impl Counts {
         if self.0 >> FIELD & ((1 << (3 * FIELD)) - 1) == 0 {
             return 0;
         }
-        let has = |mark: u32| (self.0 >> (FIELD * (mark + 1)) & FIELD_MASK != 0) as u64;
-        (has(0) | has(1) << 1 | has(2) << 2) << MARKS.trailing_zeros()
+        PageMark::ALL.map(|mark| u64::from(self.has(mark)) * mark.bit()).iter().sum()
+    }
+    /// Whether some slot has a mark.
+    #[inline]
+    pub fn has(self, mark: PageMark) -> bool {
+        self.0 >> (FIELD * (mark as u32 + 1)) & FIELD_MASK != 0
+    }
+    /// With a mark that so many slots more have, or less.
+    #[inline]
+    pub fn marked(self, mark: PageMark, slots: i64) -> Counts {
+        Counts(self.0.wrapping_add_signed(slots << (FIELD * (mark as u32 + 1))))
     }
     /// With the word of a slot exchanged for another.
     #[inline]
