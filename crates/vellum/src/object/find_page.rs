@@ -1,15 +1,13 @@
 //! What is at an index of an object, without its guard.
 
-use crate::addr::{Order, Pfn};
+use crate::addr::Pfn;
 use crate::frame::{Data, PageIo, Record, SlabRef};
 use crate::machine::{Machine, Work};
 use crate::object::record::ObjectRecord;
-use crate::object::trie::read::{Holds, Look};
-use crate::object::trie::word::Word;
-use crate::object::{ObjectLayer, PageMark, TrieEntry, TriePlace};
+use crate::object::trie::read::Look;
+use crate::object::{ObjectLayer, PageMark, Run, TrieEntry, TriePlace};
 use crate::platform::over;
 use crate::stats::Counter;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{EpochGuard, touch};
 
 /// What is at an index of an object, for who looks without its guard.
@@ -34,46 +32,6 @@ pub(crate) enum Present<'e> {
     Ahead,
     /// Nothing, and where the lookup ended.
     Absent(TriePlace<'e>),
-}
-
-/// What is at indices that follow each other, in the slots of a node.
-pub(crate) struct Run<'e> {
-    slots: &'e [AtomicU64],
-    index: u64,
-    holds: Holds,
-}
-
-impl Run<'_> {
-    /// How many they are.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// The block that covers the first of them, if one does.
-    #[inline(always)]
-    pub fn block(&self) -> Option<TrieEntry> {
-        if !matches!(self.holds, Holds::Leaf) {
-            return None;
-        }
-        let entry = self.first(1).next().and_then(|(_, entry)| entry);
-        entry.filter(|entry| entry.order() != Order::BASE)
-    }
-
-    /// What is there just now at the first ones, with their numbers.
-    #[inline(always)]
-    pub fn first(&self, most: usize) -> impl Iterator<Item = (usize, Option<TrieEntry>)> {
-        let slots = &self.slots[..most.min(self.len())];
-        slots.iter().enumerate().map(|(n, slot)| {
-            let word = Word(slot.load(Ordering::Acquire));
-            let is_there = match self.holds {
-                Holds::Pages => !word.is_empty(),
-                Holds::Leaf => word.is_leaf_of(self.index + n as u64),
-                Holds::Others => false,
-            };
-            (n, is_there.then(|| word.entry()))
-        })
-    }
 }
 
 pub(crate) struct FindPage<'e, M: Machine>(pub &'e ObjectLayer<M>);
@@ -160,10 +118,12 @@ impl<'e, M: Machine> FindPage<'e, M> {
     ) -> Run<'e> {
         let mut visits = 0;
         let look = Look::new(&object.trie, self.0, epoch);
-        let (slots, holds) = look.run_at(index, near, &mut visits);
-        self.count_here(Counter::ObjectNodeVisits, visits as i64);
-        self.machine.work(Work::Descend, visits);
-        Run { slots, index, holds }
+        let run = look.run_at(index, near, &mut visits);
+        if visits != 0 {
+            self.count_here(Counter::ObjectNodeVisits, visits as i64);
+            self.machine.work(Work::Descend, visits);
+        }
+        run
     }
 
     /// Whether the page of an entry that was found inside this epoch may be used at once, since it

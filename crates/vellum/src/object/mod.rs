@@ -23,7 +23,7 @@ pub(crate) use collapse::{Filled, Filling, ObjectCollapse};
 pub use cursor::{TrieCursor, TrieGuard, TrieToken};
 pub use device::DeviceMemory;
 pub(crate) use fetch::Fetch;
-pub(crate) use find_page::{FindPage, Present, Run};
+pub(crate) use find_page::{FindPage, Present};
 pub use grab::{GrabWait, Grabbed};
 pub(crate) use grab::{Stop, TakePages, Taking};
 pub(crate) use io::{NextDirty, ObjectIo};
@@ -34,4 +34,5 @@ pub use record::{Object, ObjectPart, ReadPattern};
 pub use trie::{
     INDEX_END, InsertError, NodeReserve, PageMark, Shape, Trie, TrieEntry, TriePlace, TrieReader,
 };
+pub(crate) use trie::{Run, page_in};
 pub use tries::Tries;

@@ -88,11 +88,12 @@ impl<M: Machine> ObjectLayer<M> {
         let pfn = self.take_zeros((object, index), (want, va)).ok()?;
         let record = self.object(object);
         let place = if self.config.alloc_cursor { place } else { TriePlace::START };
-        let (at, counters) =
-            (AtPlace { objects: self, record, index, place }, self.counters_here());
-        match at.fill(pfn, epoch) {
+        // Made anew for the seldom case, so that the other one needs no memory for it.
+        let at = || AtPlace { objects: self, record, index, place };
+        let counters = self.counters_here();
+        match at().fill(pfn, epoch) {
             Some(true) => counters.add(Counter::CursorKept, 1),
-            Some(false) if at.insert(pfn, epoch).is_some() => {}
+            Some(false) if at().insert(pfn, epoch).is_some() => {}
             _ => {
                 self.untake(pfn, Order::BASE);
                 return None;

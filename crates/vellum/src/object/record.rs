@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::addr::{Order, PAGE_SIZE};
+use crate::addr::{Order, PAGE_SHIFT, PAGE_SIZE};
 use crate::config::MOST_AHEAD;
 use crate::frame::{Owner, SlabRef};
 use crate::machine::Machine;
@@ -308,7 +308,8 @@ impl ObjectRecord {
     /// Pages that have at least one byte of it.
     #[inline]
     pub fn pages(&self) -> u64 {
-        self.bytes().div_ceil(PAGE_SIZE as u64)
+        // Does not wrap: a size is at most `MOST_BYTES`.
+        (self.bytes() + (PAGE_SIZE as u64 - 1)) >> PAGE_SHIFT
     }
 
     /// Whether the page at an index has at least one byte of it.

@@ -6,7 +6,9 @@
 //! them. Nothing is read from a pager, and no page is made. A page that is mapped so is not marked
 //! as accessed where hardware sets the mark itself.
 
-use crate::addr::{Level, Pfn};
+use core::iter;
+
+use crate::addr::{Level, Order, Pfn};
 use crate::config::MOST_AROUND;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
@@ -14,7 +16,9 @@ use crate::fault::object::page::entry_flags;
 use crate::fault::{Faults, Seen, Step};
 use crate::frame::{Data, SlabRef};
 use crate::machine::{Act, Machine, Work};
-use crate::object::{BLOCK_PAGES, FindPage, ObjectRecord, PageMark, Run, TrieEntry, TriePlace};
+use crate::object::{
+    BLOCK_PAGES, FindPage, ObjectRecord, PageMark, Run, TrieEntry, TriePlace, page_in,
+};
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault};
@@ -33,7 +37,7 @@ pub(crate) struct FoundPage<'e> {
 struct Mapped {
     /// Entries, with the fault's.
     entries: u64,
-    /// Pages that nobody mapped before, without the fault's.
+    /// Pages that nobody mapped before.
     pages: i64,
 }
 
@@ -67,8 +71,8 @@ impl<'v, M: Machine> Around<'v, M> {
         }
         let mut mapped = Mapped::default();
         if let Some(FoundPage { pfn, flags, .. }) = page {
-            self.add_shared_mapping(pfn, Level::ONE)?;
-            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Shared(pfn, flags));
+            mapped.pages = i64::from(ObjectFrame(self.0).add_mapping(pfn)?);
+            self.store(spot.node.pfn, spot.slot, Level::ONE, Entry::Shared(pfn, flags));
             mapped.entries = 1;
         }
         // What decides about the others was seen before the lock, and may have been edited since.
@@ -76,15 +80,24 @@ impl<'v, M: Machine> Around<'v, M> {
             let (mut next, end) = (index - before, index + after);
             while next < end {
                 let run = FindPage(self.0).run_at(record, (next, near), epoch);
-                let part = Part { object: record, run: &run, first: next, index, end };
-                if let Some(block) = run.block() {
-                    next += self.map_part_of_block(seen, &part, block, &mut mapped);
-                    continue;
-                }
-                let Mapped { entries, pages } = self.map_part(seen, &part, epoch);
-                mapped.entries += entries;
-                mapped.pages += pages;
-                next += run.len() as u64;
+                let part = Part { object: record, first: next, index, end };
+                let more = match run {
+                    Run::Pages(slots) => {
+                        let slots = &slots[..slots.len().min((end - next) as usize)];
+                        next += slots.len() as u64;
+                        self.map_part(seen, &part, slots.iter().map(page_in), epoch)
+                    }
+                    Run::One(Some(block)) if block.order() != Order::BASE => {
+                        next += part.in_block();
+                        self.map_part_of_block(seen, &part, block)
+                    }
+                    Run::One(entry) => {
+                        next += 1;
+                        self.map_part(seen, &part, iter::once(entry), epoch)
+                    }
+                };
+                mapped.entries += more.entries;
+                mapped.pages += more.pages;
             }
         }
         spot.node.add_resident(mapped.entries);
@@ -97,13 +110,19 @@ impl<'v, M: Machine> Around<'v, M> {
     /// Maps what is there of a part of the block. Under the node's lock. The fault's own entry is
     /// reserved no more. A function of its own, so that its loop has the registers.
     #[inline(never)]
-    fn map_part(self, seen: &Seen<'_>, part: &Part<'_>, epoch: &EpochGuard<'_, M>) -> Mapped {
+    fn map_part(
+        self,
+        seen: &Seen<'_>,
+        part: &Part<'_>,
+        pages: impl Iterator<Item = Option<TrieEntry>>,
+        epoch: &EpochGuard<'_, M>,
+    ) -> Mapped {
         let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
         let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
         // A table that lists no regions is of one that an ancestor lists.
         let is_of_one = seen.spot.node.state().listed() == 0;
         let clean = self.leaf(seen, false);
-        for (n, entry) in part.run.first((part.end - part.first) as usize) {
+        for (n, entry) in pages.enumerate() {
             let slot = first.wrapping_add(n);
             if let Some(entry) = entry
                 && m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
@@ -132,27 +151,20 @@ impl<'v, M: Machine> Around<'v, M> {
         FindPage(self.0).is_first_used(part.object, part.first + n as u64, entry)
     }
 
-    /// The same where the pages lie in a block, and how many those are. One that is not cut is
-    /// mapped as a whole by others, and faults cut it.
+    /// The same where the pages lie in a block. One that is not cut is mapped as a whole by others,
+    /// and faults cut it.
     #[cold]
     #[inline(never)]
-    fn map_part_of_block(
-        self,
-        seen: &Seen<'_>,
-        part: &Part<'_>,
-        block: TrieEntry,
-        mapped: &mut Mapped,
-    ) -> u64 {
-        let (node, m) = (seen.spot.node.pfn, &self.machine);
+    fn map_part_of_block(self, seen: &Seen<'_>, part: &Part<'_>, block: TrieEntry) -> Mapped {
+        let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
         let from = part.first % BLOCK_PAGES;
-        let count = (BLOCK_PAGES - from).min(part.end - part.first);
         let data = Data::of(self.frames.record(block.pfn()));
         if data.is_frozen() || !data.is_cut() {
-            return count;
+            return mapped;
         }
         let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
         let leaf = self.leaf(seen, false);
-        for n in 0..count {
+        for n in 0..part.in_block() {
             let (slot, pfn) = (first.wrapping_add(n as usize), block.pfn().add(from + n));
             if m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
                 && self.is_of_region(seen, slot)
@@ -164,7 +176,7 @@ impl<'v, M: Machine> Around<'v, M> {
                 mapped.pages += i64::from(is_first);
             }
         }
-        count
+        mapped
     }
 
     #[inline(never)]
@@ -186,7 +198,7 @@ impl<'v, M: Machine> Around<'v, M> {
     }
 
     /// An entry that maps a page around the fault's, but for the frame.
-    #[inline(never)]
+    #[inline]
     fn leaf(self, seen: &Seen<'_>, dirty: bool) -> u64 {
         let accessed = !self.rules.hardware_ad;
         let flags = Flags { accessed, ..entry_flags(seen, Access::Read, dirty) };
@@ -194,13 +206,19 @@ impl<'v, M: Machine> Around<'v, M> {
     }
 }
 
-/// Indices of the block that lie in one node of the trie.
+/// Indices of the pages around a fault, from one on.
 struct Part<'e> {
     object: &'e ObjectRecord,
-    run: &'e Run<'e>,
     first: u64,
     /// That of the fault.
     index: u64,
-    /// The end of the block.
+    /// The end of the pages around it.
     end: u64,
+}
+
+impl Part<'_> {
+    /// How many of them lie in the block that covers the first.
+    fn in_block(&self) -> u64 {
+        (BLOCK_PAGES - self.first % BLOCK_PAGES).min(self.end - self.first)
+    }
 }

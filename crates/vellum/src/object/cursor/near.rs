@@ -23,9 +23,9 @@ impl<'t> TriePlace<'t> {
         index: u64,
         entry: TrieEntry,
     ) -> bool {
-        let (Some(node), base) = self.parts() else { return false };
+        let Some(node) = self.node() else { return false };
         let header = edit.objects.header(node);
-        let covers = (index ^ base) >> node.word.top() == 0;
+        let covers = (index ^ header.base()) >> node.word.top() == 0;
         if header.is_dead() || !covers || node.word.level() > LEAF_LEVEL {
             return false;
         }
@@ -45,7 +45,7 @@ impl<'t> TriePlace<'t> {
         index: u64,
         mark: PageMark,
     ) -> Option<bool> {
-        let node = self.parts().0?;
+        let node = self.node()?;
         let header = edit.objects.header(node);
         let word = Word(node.slot_of(index).load(Relaxed));
         if header.is_dead() || !word.is_leaf_of(index) {
@@ -79,14 +79,14 @@ impl<'t, M: Machine> TrieGuard<'t, M> {
     #[inline(never)]
     fn resume_near(&mut self, place: TriePlace<'t>) -> TrieCursor<'_, 't, M> {
         let mut at = Standing::new(self.edit);
-        let (node, base) = place.parts();
-        match node {
-            Some(node) if self.edit.objects.header(node).is_dead() => self.restarted += 1,
-            Some(_) => {
+        if let Some(node) = place.node() {
+            let header = self.edit.objects.header(node);
+            if header.is_dead() {
+                self.restarted += 1;
+            } else {
                 self.kept += 1;
-                (at.node, at.base) = (node, base);
+                (at.node, at.base) = (Some(node), header.base());
             }
-            None => {}
         }
         TrieCursor { guard: self, at }
     }

@@ -15,7 +15,6 @@
 //! the mark of the dead first.
 
 use core::cell::Cell;
-use core::slice;
 
 use super::Trie;
 use super::edit::prefix;
@@ -48,39 +47,43 @@ pub struct TrieReader<'t, M: Machine> {
 #[derive(Clone, Copy)]
 pub struct TriePlace<'r> {
     node: Option<Node<'r>>,
-    base: u64,
 }
 
 impl<'r> TriePlace<'r> {
     /// At the root.
-    pub const START: Self = TriePlace { node: None, base: 0 };
+    pub const START: Self = TriePlace { node: None };
 
     /// The words of the indices from one on that lie in the place's node, if its slots are base
-    /// pages.
+    /// pages. The node covers the index before.
     #[inline]
     fn rest(&self, from: u64) -> impl Iterator<Item = Word> + use<'r> {
         let node = self.node.filter(|node| node.word.level() == 0);
-        let end = node.map_or(0, |node| prefix(self.base, node.word.top()) + node.slots() as u64);
+        let covered = from.wrapping_sub(1);
+        let end = node.map_or(0, |node| prefix(covered, node.word.top()) + node.slots() as u64);
         node.into_iter().flat_map(move |node| {
             (from..end).map(move |index| Word(node.slot_of(index).load(Acquire)))
         })
     }
 
-    /// The node, and the first index that it covers.
-    pub(in super::super) fn parts(self) -> (Option<Node<'r>>, u64) {
-        (self.node, self.base)
+    /// The lowest node on the way to the index.
+    pub(in super::super) fn node(self) -> Option<Node<'r>> {
+        self.node
     }
 }
 
-/// What slots hold that a lookup has ended in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Holds {
-    /// Base pages, each of its own index.
-    Pages,
-    /// A leaf, if its word says so.
-    Leaf,
-    /// None of the index, whatever its word says: that has the low bits of an index alone.
-    Others,
+/// What is at indices that follow each other.
+pub(crate) enum Run<'e> {
+    /// Slots of a node, each of a base page.
+    Pages(&'e [AtomicU64]),
+    /// What is at one index, or covers it.
+    One(Option<TrieEntry>),
+}
+
+/// The page that is in such a slot just now.
+#[inline(always)]
+pub(crate) fn page_in(slot: &AtomicU64) -> Option<TrieEntry> {
+    let word = Word(slot.load(Acquire));
+    (!word.is_empty()).then(|| word.entry())
 }
 
 impl<'e, M: Machine> Look<'e, M> {
@@ -105,11 +108,9 @@ impl<'e, M: Machine> Look<'e, M> {
     pub fn find_place(&self, index: u64, visits: &mut u64) -> (Option<TrieEntry>, TriePlace<'e>) {
         let (leaf, node) = self.descend(index, None, visits);
         if self.is_at(leaf, node, index) {
-            let base = node.map_or(0, |node| prefix(index, node.word.top()));
-            return (Some(leaf.entry()), TriePlace { node, base });
+            return (Some(leaf.entry()), TriePlace { node });
         }
-        let base = node.map_or(0, |node| self.objects.header(node).base());
-        (None, TriePlace { node, base })
+        (None, TriePlace { node })
     }
 
     /// As `find`, beginning where the last lookup that found something ended.
@@ -120,10 +121,9 @@ impl<'e, M: Machine> Look<'e, M> {
         index: u64,
         visits: &mut u64,
     ) -> Option<TrieEntry> {
-        let near = place.node.filter(|node| {
-            index >> node.word.top() == place.base >> node.word.top()
-                && !self.objects.header(*node).is_dead()
-        });
+        let near = place
+            .node
+            .filter(|node| self.covers(*node, index) && !self.objects.header(*node).is_dead());
         let (leaf, last) = self.descend(index, near, visits);
         // A node that the index is known to lie in needs no look at its header.
         let found = match (near, last) {
@@ -133,37 +133,22 @@ impl<'e, M: Machine> Look<'e, M> {
         if !found {
             return None;
         }
-        let base = last.map_or(0, |node| prefix(index, node.word.top()));
-        *place = TriePlace { node: last, base };
+        *place = TriePlace { node: last };
         Some(leaf.entry())
     }
 
-    /// The slots of indices that follow each other, from one on, and what they hold: as many as lie
-    /// in its node of base pages. Where it has none: the slot in which the index has its word, or
-    /// would have it. A lookup in the same epoch may have ended near: also in a node that is dead
+    /// What is at indices that follow each other, from one on: as many as lie in its node of base
+    /// pages, or one. A lookup in the same epoch may have ended near: also in a node that is dead
     /// by now, the words are of that epoch.
     #[inline]
-    pub fn run_at(
-        &self,
-        index: u64,
-        near: TriePlace<'e>,
-        visits: &mut u64,
-    ) -> (&'e [AtomicU64], Holds) {
-        let is_base = |node: &Node<'e>, base: u64| {
-            node.word.level() == 0 && (base ^ index) >> node.word.top() == 0
-        };
-        if let Some(node) = near.node.filter(|node| is_base(node, near.base)) {
-            return (node.slots_from(index), Holds::Pages);
+    pub fn run_at(&self, index: u64, near: TriePlace<'e>, visits: &mut u64) -> Run<'e> {
+        let is_base = |node: &Node<'e>| node.word.level() == 0 && self.covers(*node, index);
+        if let Some(node) = near.node.filter(is_base) {
+            return Run::Pages(node.slots_from(index));
         }
-        match self.descend(index, None, visits).1 {
-            Some(node) if is_base(&node, self.objects.header(node).base()) => {
-                (node.slots_from(index), Holds::Pages)
-            }
-            node => {
-                let slot = node.map_or(&self.trie.root, |node| node.slot_of(index));
-                let holds = self.may_have(node, index);
-                (slice::from_ref(slot), if holds { Holds::Leaf } else { Holds::Others })
-            }
+        match self.descend(index, None, visits) {
+            (_, Some(node)) if is_base(&node) => Run::Pages(node.slots_from(index)),
+            (word, node) => Run::One(self.is_at(word, node, index).then(|| word.entry())),
         }
     }
 
