@@ -254,7 +254,7 @@ impl<M: Machine> Serve<'_, M> {
         }
     }
 
-    /// Entries that faults seldom meet.
+    /// Entries that faults meet less often, as that of an object's page before the first store.
     #[cold]
     #[inline(never)]
     fn serve_other(

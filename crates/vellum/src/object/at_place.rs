@@ -53,6 +53,7 @@ impl<'e, M: Machine> AtPlace<'e, M> {
     /// Marks the page that was found there as written, so that the caller may store an entry that
     /// gives writes. `false`, and nothing was done, where the guard is not to be had soon, the
     /// place is gone, or somebody has frozen the page since: he may have found it clean.
+    #[inline(always)]
     pub fn mark_dirty(&self, pfn: Pfn, epoch: &'e EpochGuard<'_, M>) -> bool {
         let (trie, mut top) = (&self.record.trie, Token::top());
         let guard = trie.lock.try_lock_inside(epoch, &mut top, (trie.name, LOOKS));
@@ -62,8 +63,9 @@ impl<'e, M: Machine> AtPlace<'e, M> {
         let marked = self.place.mark(self.edit(), self.index, PageMark::Dirty);
         if marked == Some(true) {
             self.record.count_dirty(1);
-            self.objects.count_here(Counter::DirtyPages, 1);
-            self.objects.count_here(Counter::Dirtied, 1);
+            let counters = self.objects.counters_here();
+            counters.add(Counter::DirtyPages, 1);
+            counters.add(Counter::Dirtied, 1);
         }
         marked.is_some()
     }

@@ -239,7 +239,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     }
 
     /// Gives the right to write to the entry of a page of which writes are noted.
-    #[cold]
+    #[inline(always)]
     pub fn write_mapped(
         self,
         seen: &Seen<'_>,
@@ -249,7 +249,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let Some((object, index)) = self.object_at(seen.region, seen.va) else {
             return Ok(Step::Again);
         };
-        match FindPage(self.0).present(object, index, &epoch) {
+        match FindPage(self.0).present_in(self.object(object), index, &epoch) {
             Present::Page { pfn: there, dirty, place } if there == pfn => {
                 if !dirty && !self.at((object, index), place).mark_dirty(pfn, &epoch) {
                     return Ok(self.note_write((object, index), epoch));
@@ -469,9 +469,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             return Ok(Step::Again);
         }
         let is_first = ObjectFrame(self.0).add_mapping(pfn)?;
-        self.count_here(Counter::Mapped, i64::from(is_first));
-        let entry = Entry::Shared(pfn, flags);
-        self.write_entry(spot.node.pfn, spot.slot, spot.level, entry);
+        self.counters_here().add(Counter::Mapped, i64::from(is_first));
+        self.write_entry(spot.node.pfn, spot.slot, Level::ONE, Entry::Shared(pfn, flags));
         spot.node.add_resident(1);
         Ok(Step::Done(Fault::Object))
     }
