@@ -149,7 +149,7 @@ impl<M: Machine> Platform<M> {
     }
 
     /// Adds to this CPU's counter; preemption is off already.
-    #[inline]
+    #[inline(always)]
     pub fn count_here(&self, counter: Counter, n: i64) {
         self.counters_here().add(counter, n);
     }
