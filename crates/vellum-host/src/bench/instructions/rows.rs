@@ -317,13 +317,13 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-present", Some(570), |vm| {
+        ..row("fault-object-present", Some(539), |vm| {
             let (space, _object) = object(vm);
             vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
             touch_object(vm, &space, Access::Read, measured)
         })
     },
-    row("fault-object-present-and-15-around", Some(1875), |vm| {
+    row("fault-object-present-and-15-around", Some(1693), |vm| {
         let (space, _object) = object(vm);
         vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
         let before = vm.stats().get(Counter::Mapped);
@@ -338,19 +338,19 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-first-write", Some(878), |vm| {
+        ..row("fault-object-first-write", Some(684), |vm| {
             let (space, _object) = file(vm);
             touch_object(vm, &space, Access::Write, measured)
         })
     },
-    row("fault-object-made", Some(851), |vm| {
+    row("fault-object-made", Some(798), |vm| {
         let (space, object) = object(vm);
         vm.objects().punch(&object, 0, BYTES).expect("no pager");
         touch_object(vm, &space, Access::Write, measured)
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("sync-object-mapped-a-page", Some(988), |vm| {
+        ..row("sync-object-mapped-a-page", Some(265), |vm| {
             let (space, object) = file(vm);
             touch_object(vm, &space, Access::Write, |body| body());
             measured(&mut || vm.objects().sync(&object, 0, BYTES).expect("a pager"));
