@@ -273,7 +273,8 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
         Op::MapDevice => Operation::Device,
         Op::Seal if from.once_in(2) => Operation::Discard(object(from)),
         Op::Seal => {
-            let seals = Seals { shrink: from.once_in(2), grow: from.once_in(2) };
+            let write = from.once_in(3);
+            let seals = Seals { shrink: from.once_in(2), grow: from.once_in(2), write };
             Operation::Seal(object(from), seals)
         }
     }

@@ -102,14 +102,15 @@ pub enum ObjectError {
     Io,
     /// The size is more than 2^64 - 4096 bytes.
     Size,
-    /// A seal forbids that the size becomes this.
+    /// A seal forbids that the size becomes this, or that the contents change.
     Sealed,
     /// The task is to end ([`Machine::stop_pending`](crate::Machine::stop_pending)): it did not
     /// wait for the pager, or clear a block of 2 MiB to its end.
     Stopped,
     /// Nobody logs what is written to the object.
     NotLogged,
-    /// Somebody else has the page in hand, or it would have to be waited for.
+    /// Somebody else has the page in hand, or it would have to be waited for; or some region gives
+    /// the right to write that is to be sealed.
     Busy,
     /// A device's memory begins or ends at no multiple of 4096, or has no bytes.
     Unaligned,
@@ -307,10 +308,10 @@ says! {
         ObjectError::Beyond => "the range ends past the end of the object",
         ObjectError::Io => "a page could not be read or written",
         ObjectError::Size => "an object has at most 2^64 - 4096 bytes",
-        ObjectError::Sealed => "a seal forbids that size of the object",
+        ObjectError::Sealed => "a seal of the object forbids it",
         ObjectError::Stopped => Stopped.text(),
         ObjectError::NotLogged => "nobody logs what is written to the object",
-        ObjectError::Busy => "somebody else has the page in hand",
+        ObjectError::Busy => "somebody else has the page in hand, or the right to write",
         ObjectError::Unaligned => {
             "a device's memory begins and ends at multiples of 4096 and has some bytes"
         }

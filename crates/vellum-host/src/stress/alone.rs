@@ -197,10 +197,10 @@ impl<C: Codec, A: FnMut(Va, Access, u64) -> Result<u64, FaultError>> Own<'_, C, 
                 return self.all_are(|page| page == 4 || page == 23);
             }
             Op::Seal => {
-                objects.seal(&self.object, Seals { shrink: true, grow: false });
+                objects.seal(&self.object, Seals { shrink: true, ..Seals::default() })?;
                 self.is_sealed(9 * PAGE + 64)?;
                 objects.resize(&self.object, (PAGES + 1) * PAGE)?;
-                objects.seal(&self.object, Seals { shrink: false, grow: true });
+                objects.seal(&self.object, Seals { grow: true, ..Seals::default() })?;
                 self.is_sealed((PAGES + 2) * PAGE)?;
                 self.is_sealed(0)?;
                 self.is_past(PAGES + 1)?;

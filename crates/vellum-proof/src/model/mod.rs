@@ -197,6 +197,14 @@ impl Pages {
         })
     }
 
+    /// Whether a page of that object may be written.
+    pub fn writes_object(&self, name: u64) -> bool {
+        let is = |cell: &Cell| {
+            cell.rights.write && matches!(cell.page, Page::Object(of, _) if of == name)
+        };
+        self.chunks().any(|chunk| self.any(chunk..chunk + CHUNK, is))
+    }
+
     /// Whether a page of that object is mapped.
     pub fn has_object(&self, name: u64) -> bool {
         let is = |cell: &Cell| match cell.page {

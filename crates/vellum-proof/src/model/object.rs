@@ -315,9 +315,10 @@ impl Object {
     }
 
     /// Forbids that, too.
-    pub fn seal(&mut self, Seals { shrink, grow }: Seals) {
+    pub fn seal(&mut self, Seals { shrink, grow, write }: Seals) {
         self.seals.shrink |= shrink;
         self.seals.grow |= grow;
+        self.seals.write |= write;
     }
 
     /// Whether the size may not become that.

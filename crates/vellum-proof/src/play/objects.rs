@@ -10,7 +10,7 @@ use vellum::config::Thp;
 use vellum::entry::Codec;
 use vellum::error::ObjectError;
 use vellum::machine::Machine;
-use vellum::space::{Access, KeptPage, ObjectUsage, Seals};
+use vellum::space::{Access, KeptPage, ObjectUsage, Rights, Seals};
 use vellum::{GrabWait, Object as Handle, ObjectPart, ReadPattern};
 
 use super::Play;
@@ -84,6 +84,11 @@ impl Objects {
     fn model_mut(&mut self, slot: usize) -> &mut Object {
         let name = self.handle(slot).1;
         self.all.get_mut(&name).expect("what has a handle is kept")
+    }
+
+    /// Whether a mapping of a part may not have those rights.
+    pub fn is_sealed(&self, part: Part, rights: Rights) -> bool {
+        rights.write && !part.private && self.model(part.slot).seals().write
     }
 
     /// The part as the library takes it.
@@ -326,6 +331,9 @@ impl<C: Codec> Play<'_, C> {
         let (at, buffer) = (self.objects.at(slot, spot), self.stamps(bytes));
         let (done, got) = self.vm.objects().write(&self.objects.handle(slot).0, at, &buffer);
         let room = self.objects.model(slot).bytes().saturating_sub(at).min(bytes as u64) as usize;
+        if self.objects.model(slot).seals().write && room != 0 {
+            return assert_eq!((done, got), (0, Err(ObjectError::Sealed)));
+        }
         for Piece { page, at, len, before } in pieces(at, room) {
             let (fails, _) = self.fails();
             let object = self.objects.model_mut(slot);
@@ -382,6 +390,9 @@ impl<C: Codec> Play<'_, C> {
             return;
         }
         let done = self.vm.objects().punch(&self.objects.handle(slot).0, at, bytes);
+        if self.objects.model(slot).seals().write {
+            return assert_eq!(done, Err(ObjectError::Sealed));
+        }
         assert_eq!(done, Ok(()), "a hole");
         let range = at..at.saturating_add(bytes);
         match stays {
@@ -420,8 +431,14 @@ impl<C: Codec> Play<'_, C> {
 
     pub(super) fn seal(&mut self, slot: u8, seals: Seals) {
         let Some(slot) = self.object(slot) else { return };
-        self.vm.objects().seal(&self.objects.handle(slot).0, seals);
-        self.objects.model_mut(slot).seal(seals);
+        let (handle, name) = self.objects.handle(slot);
+        let got = self.vm.objects().seal(handle, seals);
+        if seals.write && self.sides.iter().any(|side| side.pages.writes_object(*name)) {
+            assert_eq!(got, Err(ObjectError::Busy), "a seal of what programs may write");
+        } else {
+            assert_eq!(got, Ok(()), "{seals:?}");
+            self.objects.model_mut(slot).seal(seals);
+        }
         self.usage_is(slot);
     }
 

@@ -11,7 +11,7 @@ use vellum::vm::{DeviceMemory, ObjectPart};
 use super::objects::Part;
 use super::{Play, Skewed, is_range};
 use crate::command::{MapTarget, Stretch};
-use crate::model::Cell;
+use crate::model::{Cell, Page as Behind};
 use crate::small::{DEVICE, DEVICE_FRAMES};
 
 /// Mappings of the library's own placing that a space has at most.
@@ -58,6 +58,7 @@ impl<C: Codec> Play<'_, C> {
             }
         };
         let bad_part = part.is_some_and(|part| part.is_bad(bytes));
+        let is_sealed = part.is_some_and(|part| self.objects.is_sealed(part, attrs.rights));
         let anywhere = placement == Placement::Anywhere;
         let (start, bad) = if anywhere {
             (Va(0), self.bad_range(Va(0), bytes))
@@ -69,7 +70,8 @@ impl<C: Codec> Play<'_, C> {
             assert!(
                 is_range(&got, why)
                     || exactly && got == Err(SpaceError::LeafSize)
-                    || bad_part && got == Err(SpaceError::Part),
+                    || bad_part && got == Err(SpaceError::Part)
+                    || is_sealed && got == Err(SpaceError::Rights),
                 "map gave {got:?}"
             );
             return;
@@ -77,6 +79,9 @@ impl<C: Codec> Play<'_, C> {
         if bad_part {
             let leaf = exactly && got == Err(SpaceError::LeafSize);
             return assert!(leaf || got == Err(SpaceError::Part), "map gave {got:?}");
+        }
+        if is_sealed {
+            return assert_eq!(got, Err(SpaceError::Rights));
         }
         if exactly && (part.is_some() || !start.is_aligned(Order::HUGE.bytes())) {
             return assert_eq!(got, Err(SpaceError::LeafSize));
@@ -136,11 +141,22 @@ impl<C: Codec> Play<'_, C> {
             (got, Some(why)) => assert!(is_range(&got, why), "protect gave {got:?}"),
             (got, None) if !self.is_mapped(n, &range) => assert_eq!(got, Err(SpaceError::Unmapped)),
             (Err(SpaceError::NoMemory), _) => self.no_memory(),
+            (got, None) if rights.write && self.is_sealed(n, &range) => {
+                assert_eq!(got, Err(SpaceError::Rights));
+            }
             (got, None) => {
                 assert_eq!(got, Ok(()));
                 self.sides[n].pages.each(range, |cell| cell.rights = rights);
             }
         }
+    }
+
+    /// Whether some page of a range is of an object whose contents are sealed.
+    fn is_sealed(&self, n: usize, range: &Range<u64>) -> bool {
+        self.sides[n].pages.any(range.clone(), |cell| {
+            let is_shared = matches!(cell.page, Behind::Object(..));
+            is_shared && self.objects.of(cell.page).is_some_and(|(of, _)| of.seals().write)
+        })
     }
 
     pub(super) fn advise(&mut self, n: usize, stretch: Stretch, advice: Advice) {

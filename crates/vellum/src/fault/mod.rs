@@ -66,6 +66,8 @@ pub(crate) enum Step {
     /// A verb is about to change this entry, which its region no longer describes. As `Wait`, but
     /// it counts: the next verb may do so again.
     Behind,
+    /// The page lies in a block that is to be split first, with nothing held; then look again.
+    Split,
     /// Somebody has the page of an object frozen, perhaps a task of this CPU: as `Wait`.
     Frozen,
     /// The page has to be read from a pager, with nothing held.

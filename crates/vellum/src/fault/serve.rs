@@ -85,6 +85,10 @@ impl<M: Machine> Serve<'_, M> {
                     self.machine.relax();
                     self.let_others_run();
                 }
+                Ok(Step::Split) => {
+                    refusal = Refusal::default();
+                    ObjectFault(self.0).split(space, ask)?;
+                }
                 Ok(Step::Fetch) => {
                     tried = ObjectFault(self.0).fetch(space, ask);
                     continue;

@@ -76,6 +76,14 @@ pub(crate) struct ObjectCollapse<'v, M: Machine>(pub &'v ObjectLayer<M>);
 over!(ObjectCollapse, ObjectLayer);
 
 impl<M: Machine> ObjectCollapse<'_, M> {
+    /// Whether one of the pages of a block is marked as written, just now.
+    pub fn has_dirty(self, object: SlabRef, index: u64) -> bool {
+        let mut top = Token::top();
+        let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
+        let dirty = guard.cursor().next_marked(index, PageMark::Dirty);
+        dirty.is_some_and(|(page, _)| page < index + BLOCK_PAGES)
+    }
+
     /// Freezes pages that a block takes the place of, as many as `out` has room for. Where there
     /// are no more, and the block has all else that it should, gives it to the object and frees the
     /// pages. The caller keeps the object, holds no lock, is in no epoch, and nobody changes the

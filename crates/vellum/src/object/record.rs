@@ -150,8 +150,8 @@ pub(crate) struct ObjectRecord {
     blocks: AtomicU64,
     /// Not 0 while a call takes pages out. Anyone, by exchange.
     changing: AtomicU64,
-    /// Bit 0: it becomes no shorter; bit 1: no longer. Set by who has begun a change, read by
-    /// anyone.
+    /// Bit 0: it becomes no shorter; bit 1: no longer; bit 2: its contents stay. Set by who has
+    /// begun a change, read by anyone.
     seals: AtomicU64,
     /// The neighbours on the list of all objects, under its lock.
     pub(super) next: AtomicU64,
@@ -335,15 +335,16 @@ impl ObjectRecord {
         self.size.store(bytes, Ordering::Release);
     }
 
-    /// What is forbidden of its size.
+    /// What is forbidden of it.
     pub fn seals(&self) -> Seals {
         let bits = self.seals.load(Ordering::Acquire);
-        Seals { shrink: bits & 1 != 0, grow: bits & 2 != 0 }
+        Seals { shrink: bits & 1 != 0, grow: bits & 2 != 0, write: bits & 4 != 0 }
     }
 
     /// Forbids more. The caller has begun a change.
     pub fn add_seals(&self, seals: Seals) {
         let bits = u64::from(seals.shrink) | u64::from(seals.grow) << 1;
+        let bits = bits | u64::from(seals.write) << 2;
         self.seals.fetch_or(bits, Ordering::Release);
     }
 }

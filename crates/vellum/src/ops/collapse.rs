@@ -109,6 +109,7 @@ impl<M: Machine> Collapse<'_, M> {
         let Some(page) = kept else { return Ok(()) };
         let made = CollapseObject(self.0).collapse_at(page.0, page.1);
         if made == Ok(true) {
+            let _in_hand = self.hands.begin(&self.machine);
             self.edit(space, |edit| {
                 let table = self.descend(space, va);
                 let range = VaRange::new(va, Order::HUGE.bytes(), self.user_end());

@@ -105,7 +105,10 @@ impl<M: Machine> Map<'_, M> {
             if device.is_some() && copies.is_some() {
                 return Err(SpaceError::Device);
             }
-            if !self.kind_of(object, copies).may_give(attrs.rights) {
+            let kind = self.kind_of(object, copies);
+            let is_sealed = self.record_of_object(part.object).attachments.is_sealed();
+            let writes = attrs.pack().with_object(kind).writes_object();
+            if !kind.may_give(attrs.rights) || is_sealed && writes {
                 return Err(SpaceError::Rights);
             }
             // No object promises blocks of 2 MiB everywhere.

@@ -17,6 +17,7 @@ use crate::fault::object::{Split, UnmapObject};
 use crate::fault::{Faults, Migrate, Migrated, Seen};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
+use crate::object::ObjectBlock;
 use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
@@ -48,25 +49,18 @@ over!(Poison, Faults);
 impl<'v, M: Machine> Poison<'v, M> {
     /// `Vm::poison`.
     pub fn poison(self, space: &Space, va: Va) -> Result<(), PoisonError> {
-        self.verb_with_memory(Verb::Poison, || {
+        self.verb(Verb::Poison, || {
             if va >= self.user_end() {
                 return Err(PoisonError::NotMapped);
             }
             let va = va.align_down(PAGE_SIZE as u64);
             let record = self.record_of(space);
             loop {
-                let done = {
-                    let mut top = Token::top();
-                    let mut mmap = record.mmap_lock().lock(&self.machine, &mut top, space.id());
-                    self.poison_page(record, va, mmap.token())
-                };
-                let done = match done {
-                    Ok(Poisoned::Object(page)) => self.poison_of_object(&page, va),
-                    done => done,
-                };
-                match done {
+                // With nothing in hand between two attempts.
+                match self.with_memory(|| self.in_hand(|| self.attempt(record, va))) {
                     Ok(Poisoned::Done) => return Ok(()),
-                    // A fork or a copy of the page is under way, perhaps by a task of this CPU.
+                    // A fork or a copy of the page is under way, perhaps by a task of this CPU; or
+                    // somebody has the page of an object in hand.
                     Ok(_) => {
                         self.machine.relax();
                         self.let_others_run();
@@ -80,6 +74,18 @@ impl<'v, M: Machine> Poison<'v, M> {
                 }
             }
         })
+    }
+
+    fn attempt(self, record: &SpaceRecord, va: Va) -> Result<Poisoned, PoisonError> {
+        let done = {
+            let mut top = Token::top();
+            let mut mmap = record.mmap_lock().lock(&self.machine, &mut top, record.id());
+            self.poison_page(record, va, mmap.token())
+        };
+        match done {
+            Ok(Poisoned::Object(page)) => self.poison_of_object(&page, va),
+            done => done,
+        }
     }
 
     fn poison_page(
@@ -117,10 +123,10 @@ impl<'v, M: Machine> Poison<'v, M> {
         let new = self.frames.alloc(&self.machine, Order::BASE, &want);
         // Nothing happens where there is no memory for either.
         let new = new.and_then(|new| {
-            let split = Split(self.0).split(object, index);
-            split.inspect_err(|_| self.untake(new, Order::BASE)).map(|()| new)
+            let split = Split(self.0).try_split(object, index);
+            split.inspect_err(|_| self.untake(new, Order::BASE)).map(|_| new)
         });
-        let done = new.map(|new| match self.freeze(object, index) {
+        let done = new.map(|new| match ObjectBlock(self.0).freeze_any(object, index) {
             Some((old, _)) if old == frame && !ObjectFrame(self.0).is_block(&[(old, index)]) => {
                 UnmapObject(self.0).everywhere(object, &[(old, index)]);
                 if self.config.alloc_zero {
@@ -133,7 +139,8 @@ impl<'v, M: Machine> Poison<'v, M> {
                 self.machine.wake(old.0);
                 Poisoned::Done
             }
-            // Another page came there since the frame was seen, or none.
+            // Another page came there since the frame was seen, or none; or it is in somebody's
+            // hand.
             other => {
                 other.into_iter().for_each(|other| self.thaw(other.0));
                 self.untake(new, Order::BASE);

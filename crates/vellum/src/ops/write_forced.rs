@@ -54,8 +54,13 @@ impl<M: Machine> WriteForced<'_, M> {
                         Ok(Some(Forced::Look(Step::Smaller))) => huge = false,
                         // Somebody has the object's page, perhaps a task of this CPU.
                         Ok(Some(Forced::Look(Step::Frozen))) => {
+                            refusal = Refusal::default();
                             self.machine.relax();
                             self.let_others_run();
+                        }
+                        Ok(Some(Forced::Look(Step::Split))) => {
+                            refusal = Refusal::default();
+                            ObjectFault(self.0).split(space, ask)?;
                         }
                         Ok(Some(Forced::Look(_))) => {
                             restarts += 1;

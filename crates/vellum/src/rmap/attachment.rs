@@ -21,14 +21,20 @@ use crate::sync::{Above, Attachments, Lock, Queue, Token};
 #[repr(C)]
 pub(crate) struct AttachmentList {
     lock: AtomicU32,
-    spare: AtomicU32,
+    /// Writers that `validate` has found; 0 but for that.
+    found: AtomicU32,
     /// The first attachment. Under the lock.
     first: AtomicU64,
     /// Attachments, handles that embedders hold, and verbs that have no handle. Anyone.
     refs: AtomicU64,
     /// Chains objects that nobody keeps; the chain is its holder's own.
     pub next: AtomicU64,
+    /// Regions by which programs may write to the object; [`SEALED`]: there are none, and none
+    /// comes. Anyone.
+    writers: AtomicU64,
 }
+
+const SEALED: u64 = 1 << 63;
 
 /// An attachment as slabs keep it: 64 zero bytes at first.
 #[repr(C)]
@@ -49,9 +55,48 @@ pub(crate) struct Attachment {
 impl AttachmentList {
     /// Of an object with one handle, mapped nowhere.
     pub fn new() -> AttachmentList {
-        let (lock, spare) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (lock, found) = (AtomicU32::new(0), AtomicU32::new(0));
         let (first, refs, next) = (AtomicU64::new(0), AtomicU64::new(1), AtomicU64::new(0));
-        AttachmentList { lock, spare, first, refs, next }
+        AttachmentList { lock, found, first, refs, next, writers: AtomicU64::new(0) }
+    }
+
+    /// A region comes by which programs may write. `false`: it may not, and nothing was counted.
+    #[must_use]
+    pub fn begin_writer(&self) -> bool {
+        let is_open = self.writers.fetch_add(1, Ordering::AcqRel) & SEALED == 0;
+        if !is_open {
+            self.end_writer();
+        }
+        is_open
+    }
+
+    /// The opposite, of a region that programs write by no more.
+    pub fn end_writer(&self) {
+        self.writers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Forbids such regions for good. `false`: there is one, and nothing changed.
+    #[must_use]
+    pub fn seal_writes(&self) -> bool {
+        let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
+        let done = self.writers.compare_exchange(0, SEALED, done, seen);
+        done.is_ok() || done.is_err_and(|now| now & SEALED != 0)
+    }
+
+    /// Whether they are forbidden.
+    pub fn is_sealed(&self) -> bool {
+        self.writers.load(Ordering::Acquire) & SEALED != 0
+    }
+
+    /// `validate` has found one.
+    pub fn note_writer(&self) {
+        self.found.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there are, and how many it has found since the last time.
+    pub fn take_writers(&self) -> (u64, u64) {
+        let writers = self.writers.load(Ordering::Relaxed) & !SEALED;
+        (writers, u64::from(self.found.swap(0, Ordering::Relaxed)))
     }
 
     fn lock(&self) -> &Lock<Attachments> {
@@ -105,6 +150,13 @@ impl<'v, M: Machine> Attach<'v, M> {
         // SAFETY: the record of an object begins with the list, and lives while it is kept: by an
         // attachment here.
         unsafe { object.ptr(&self.0.machine).cast::<AttachmentList>().as_ref() }
+    }
+
+    /// The same of the object of an attachment that a region names.
+    pub fn users_of(self, attachment: SlabRef) -> &'v AttachmentList {
+        let object = SlabRef::from_raw(self.attachment(attachment).object());
+        // What is named is an attachment of some object.
+        self.list_of(object.unwrap_or(attachment))
     }
 
     /// A new attachment of an object that the caller keeps, named once. Under the mmap lock of the

@@ -130,13 +130,15 @@ pub struct KeptPage {
     pub busy: bool,
 }
 
-/// What is forbidden of an object's size, for good.
+/// What is forbidden of an object, for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seals {
     /// It becomes no shorter: what lies before its end stays accessible through mappings.
     pub shrink: bool,
     /// It becomes no longer.
     pub grow: bool,
+    /// Its contents stay as they are: nobody writes to it, by a call or through a mapping.
+    pub write: bool,
 }
 
 impl Seals {

@@ -246,6 +246,10 @@ impl Packed {
     pub fn is_tracked_view(self) -> bool {
         self.0 & TRACKED != 0
     }
+    /// Whether programs may write to an object by it, which is no device.
+    pub fn writes_object(self) -> bool {
+        self.is_shared_view() && !self.is_device() && self.rights().write
+    }
     /// The rights of an entry that maps the object's own page, of which no write is known.
     #[inline]
     pub fn object_rights(self) -> Rights {
@@ -306,7 +310,8 @@ pub enum Advice {
     Huge,
     /// Huge pages are not wanted here.
     NoHuge,
-    /// Make each whole 2 MiB of the range that has a page one huge page, now.
+    /// Make each whole 2 MiB of the range that has a page one huge page, now. Where an object is
+    /// shown, its pages become a block ([`Objects::collapse`](crate::vm::Objects::collapse)).
     Collapse,
     /// Have every page present, as if each had been read (or written).
     Populate {

@@ -182,7 +182,8 @@ impl<M: Machine> Objects<'_, M> {
 
     /// Frees the pages among so many bytes from `offset` on that the pager has as they are, and
     /// says how many: they are read again when they are touched. Pages that are dirty, or that a
-    /// pager is at, stay; so do all without a pager. The caller holds no lock.
+    /// pager is at, stay; so do all without a pager. Of a block of 2 MiB that lies in the range in
+    /// part all goes where there is no memory to split it. The caller holds no lock.
     pub fn evict(self, object: &Object, offset: u64, bytes: u64) -> u64 {
         Resize(&self.0.layers).evict(object, offset, bytes)
     }
@@ -233,8 +234,8 @@ impl<M: Machine> Objects<'_, M> {
     ///
     /// # Errors
     /// [`ObjectError::Beyond`]: they reach past the object's end. [`ObjectError::NoMemory`],
-    /// [`ObjectError::Stopped`]; with a pager [`ObjectError::Io`]. What comes before that is
-    /// written; the number says how much. [`ObjectError::Device`].
+    /// [`ObjectError::Stopped`], [`ObjectError::Sealed`]; with a pager [`ObjectError::Io`]. What
+    /// comes before that is written; the number says how much. [`ObjectError::Device`].
     pub fn write(
         self,
         object: &Object,
@@ -254,15 +255,25 @@ impl<M: Machine> Objects<'_, M> {
         Resize(&self.0.layers).resize(object, bytes)
     }
 
-    /// Forbids for good that the object becomes shorter, or longer, in addition to what is
-    /// forbidden already: memfd's `F_SEAL_SHRINK` and `F_SEAL_GROW`. A size that stays the same,
-    /// `write` and `punch` are allowed as before.
+    /// Forbids for good that the object becomes shorter, or longer, or has other contents, in
+    /// addition to what is forbidden already: memfd's `F_SEAL_SHRINK`, `F_SEAL_GROW` and
+    /// `F_SEAL_WRITE`. A size that stays the same is allowed as before.
+    ///
+    /// Contents that are sealed can be mapped without the right to write alone
+    /// ([`SpaceError::Rights`](crate::SpaceError::Rights)), or privately; `write` and `punch` give
+    /// [`ObjectError::Sealed`]. Pages that somebody has grabbed are his to change until he gives
+    /// them back, a pager still reads pages, and what `resize` adds is zero.
     ///
     /// `resize`, `punch` and `seal` of one object run one after the other. So when this returns no
     /// change of the size is under way that it forbids, and none comes. It waits for a `resize` or
-    /// a `punch` that is under way; the caller holds no lock.
-    pub fn seal(self, object: &Object, seals: Seals) {
-        Resize(&self.0.layers).seal(object, seals);
+    /// a `punch` that is under way, and for each `write` to end or to find the seal; the caller
+    /// holds no lock.
+    ///
+    /// # Errors
+    /// [`ObjectError::Busy`]: some region gives the right to write to the contents;
+    /// [`ObjectError::Device`]: a device has none. Nothing changed.
+    pub fn seal(self, object: &Object, seals: Seals) -> Result<(), ObjectError> {
+        Resize(&self.0.layers).seal(object, seals)
     }
 
     /// Makes so many bytes from `offset` on zero, and frees the pages that lie among them as a
@@ -270,7 +281,8 @@ impl<M: Machine> Objects<'_, M> {
     /// instead, and the pages stay. The caller holds no lock.
     ///
     /// # Errors
-    /// With a pager only, as [`write`](Objects::write); [`ObjectError::Device`].
+    /// With a pager or a log only, as [`write`](Objects::write); [`ObjectError::Sealed`],
+    /// [`ObjectError::Device`].
     pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         Resize(&self.0.layers).punch(object, offset, bytes)
     }
@@ -281,10 +293,10 @@ impl<M: Machine> Objects<'_, M> {
     /// block at its next touch, by entries of 4 KiB where it has a table of those:
     /// [`Advice::Collapse`](crate::Advice::Collapse) takes that away as well.
     ///
-    /// `false`, and nothing changed: the object has no page there, or ends there, or somebody has a
-    /// page in hand. Of an object with a pager or a log also if a page is dirty; the block is clean
-    /// then, is mapped without the right to write, and the first store to it makes it pages again.
-    /// The caller holds no lock.
+    /// `false`, and nothing changed but that pages may have been read: the object has no page there
+    /// and no pager, or ends there, or somebody has a page in hand. Of an object with a pager or a
+    /// log also if a page is dirty; its block is clean, is mapped without the right to write, and
+    /// the first store to it makes it pages again. The caller holds no lock.
     ///
     /// # Errors
     /// [`ObjectError::NoMemory`], [`ObjectError::Io`], [`ObjectError::Stopped`],

@@ -20,6 +20,7 @@ use crate::vma::Regions;
 use crate::vma::deferred_free::DeferredFree;
 use crate::vma::edit::Edit;
 use crate::vma::interval::undo::Undo;
+use crate::vma::region::seal_forbids;
 
 /// Regions made for a change of attributes, chained, each remembering which region it stands in
 /// for.
@@ -137,7 +138,9 @@ impl<M: Machine> Regions<M> {
                 let Some(old) = own.or(inherited) else { continue };
                 let region = self.region(old);
                 let attrs = change(region.attrs());
-                if !region.backing().kind.may_give(attrs.rights) {
+                if !region.backing().kind.may_give(attrs.rights)
+                    || seal_forbids(self, region.backing(), attrs)
+                {
                     return Err(SpaceError::Rights);
                 }
                 let known =
@@ -201,6 +204,15 @@ impl<M: Machine> Regions<M> {
             });
         debug_assert!(done.is_ok());
         self.drop_fresh(fresh, edit.deferred);
+        if edit.space.maps_objects() {
+            // What is left of an old region beside the range may speak for nothing, and gives no
+            // right to write then.
+            let done = self.each_run(edit.space, range, &mut |AssignRun { node, .. }| {
+                self.intervals(node).forget_idle(edit);
+                Ok(())
+            });
+            debug_assert!(done.is_ok());
+        }
     }
 
     /// The prepared region that stands in for an old one, or for one that says the same: a change

@@ -123,9 +123,11 @@ impl<M: Machine> Regions<M> {
         while let Some(handle) = next {
             let region = self.region(handle);
             next = SlabRef::from_raw(region.next.load(Ordering::Relaxed));
-            if let Some(attachment) = region.attachment()
-                && !Attach(self).detach(attachment, token)
-            {
+            let Some(attachment) = region.attachment() else { continue };
+            if region.packed().writes_object() {
+                Attach(self).users_of(attachment).end_writer();
+            }
+            if !Attach(self).detach(attachment, token) {
                 region.forget_attachment();
             }
         }

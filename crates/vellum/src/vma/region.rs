@@ -100,6 +100,9 @@ impl<M: Machine> Regions<M> {
     }
 
     /// A new region with one reference, the caller's. It names the attachment, too.
+    ///
+    /// # Errors
+    /// There is no memory; or the object was sealed since the caller asked, who asks again.
     pub fn make_region<H: Above<Queue>>(
         &self,
         attrs: Attrs,
@@ -110,9 +113,13 @@ impl<M: Machine> Regions<M> {
         let region = self.region(handle);
         let mut packed = attrs.pack();
         if let Some(attachment) = backing.attachment {
+            packed = packed.with_object(backing.kind);
+            if packed.writes_object() && !Attach(self).users_of(attachment).begin_writer() {
+                self.regions.free(&self.machine, &self.frames, token, handle);
+                return Err(NoMemory);
+            }
             Attach(self).attachment(attachment).share();
             region.attachment.store(attachment.raw(), Ordering::Relaxed);
-            packed = packed.with_object(backing.kind);
         }
         region.attrs.store(packed.0, Ordering::Relaxed);
         region.shift.store(backing.shift, Ordering::Relaxed);
@@ -149,6 +156,13 @@ impl<M: Machine> Regions<M> {
             self.drop_region(goes, deferred);
         }
     }
+}
+
+/// Whether an object is sealed against the writes that a region of it would give: who makes such a
+/// region asks before.
+pub(super) fn seal_forbids<M: Machine>(vm: &Regions<M>, backing: Backing, attrs: Attrs) -> bool {
+    let gives = |_: &SlabRef| attrs.pack().with_object(backing.kind).writes_object();
+    backing.attachment.filter(gives).is_some_and(|at| Attach(vm).users_of(at).is_sealed())
 }
 
 /// Added to counts kept in a region's spare word, so that an old value there is told from a count.

@@ -142,7 +142,7 @@ fn an_object_of_another_vm_is_refused() {
     assert!(refused(&|| _ = fx.vm.objects().write(&object, 0, &[0])));
     assert!(refused(&|| _ = fx.vm.objects().resize(&object, 0)));
     assert!(refused(&|| _ = fx.vm.objects().punch(&object, 0, 1)));
-    assert!(refused(&|| fx.vm.objects().seal(&object, Seals::default())));
+    assert!(refused(&|| _ = fx.vm.objects().seal(&object, Seals::default())));
     assert!(refused(&|| _ = fx.vm.objects().next_data(&object, 0)));
     assert!(refused(&|| _ = fx.vm.objects().next_hole(&object, 0)));
     let space = fx.vm.create().unwrap();

@@ -52,7 +52,8 @@ impl<C: Codec> Stage<C> {
                 }
             }
             Action::Seal => {
-                objects.seal(object, Seals { shrink: true, grow: true });
+                let seals = Seals { shrink: true, grow: true, write: false };
+                objects.seal(object, seals).expect("seals of the size");
                 Outcome::Done
             }
             Action::Sync => match objects.sync(object, 0, u64::MAX) {

@@ -10,7 +10,6 @@ use crate::clear::fresh_block::{BlockContents, NoBlock};
 use crate::config::Thp;
 use crate::entry::{Entry, Flags};
 use crate::error::{FaultError, Stopped};
-use crate::fault::object::Split;
 use crate::fault::object::page::{ObjectFault, entry_flags};
 use crate::fault::{FaultRequest, Faults, Seen, Step};
 use crate::frame::{AllocRequest, SlabRef};
@@ -77,23 +76,6 @@ impl<M: Machine> BlockFault<'_, M> {
         }
         self.count_here(Counter::ThpFileMapped, 1);
         Step::Done(Fault::Object)
-    }
-
-    /// Makes pages of a block of which somebody has to know what is written. As `make`.
-    ///
-    /// # Errors
-    /// There is no memory for a node of the trie; nothing changed.
-    #[cold]
-    pub fn split(
-        self,
-        (object, index): (SlabRef, u64),
-        epoch: EpochGuard<'_, M>,
-    ) -> Result<Step, FaultError> {
-        self.object(object).attachments.keep();
-        drop(epoch);
-        let done = Split(self.0).split(object, index);
-        self.let_go_of(object);
-        Ok(done.map(|()| Step::Again)?)
     }
 
     /// Gives each frame of a block a record, by the frame of a page.

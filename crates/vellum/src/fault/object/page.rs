@@ -19,8 +19,8 @@ use core::iter;
 use crate::addr::{Level, Order, Pfn};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
-use crate::fault::object::BlockFault;
 use crate::fault::object::around::{Around, FoundPage};
+use crate::fault::object::{BlockFault, Split};
 use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::{AllocRequest, SlabRef};
@@ -118,7 +118,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let paged = self.object(object).pager().is_some();
         match found {
             Present::Page { pfn, .. } | Present::Block(pfn) if copies => self.copy_page(seen, pfn),
-            Present::Block(_) if !is_noted => BlockFault(self.0).split((object, index), epoch),
+            Present::Block(_) if !is_noted => Ok(Step::Split),
             Present::Block(pfn) => {
                 let flags = entry_flags(seen, ask.access, false);
                 if BlockFault(self.0).fits(seen, (object, index)) {
@@ -220,6 +220,25 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         Some(Wanted { object, index, want: self.want(&seen) })
     }
 
+    /// Makes pages of the block at an address, of whose pages somebody has to know which are
+    /// written. As [`fetch`](Self::fetch).
+    ///
+    /// # Errors
+    /// There is no memory for that; nothing changed.
+    #[cold]
+    pub fn split(self, space: &SpaceRecord, ask: FaultRequest) -> Result<(), FaultError> {
+        let kept = {
+            let _epoch = self.epochs.enter(&self.machine);
+            let page =
+                self.0.seen(space, ask.va).and_then(|seen| self.object_at(seen.region, ask.va));
+            page.inspect(|page| self.object(page.0).attachments.keep())
+        };
+        let Some((object, index)) = kept else { return Ok(()) };
+        let done = Split(self.0).split(object, index);
+        self.let_go_of(object);
+        Ok(done?)
+    }
+
     fn at<'e>(self, (object, index): (SlabRef, u64), place: TriePlace<'e>) -> AtPlace<'e, M>
     where
         'v: 'e,
@@ -255,7 +274,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                     return Ok(self.note_write((object, index), epoch));
                 }
             }
-            Present::Block(_) => return BlockFault(self.0).split((object, index), epoch),
+            Present::Block(_) => return Ok(Step::Split),
             Present::Frozen => return Ok(Step::Frozen),
             _ => return Ok(Step::Behind),
         }

@@ -134,6 +134,9 @@ impl<M: Machine> Validate<'_, M> {
             let has_object = region.attachment().is_some();
             let packed = if has_object { attrs.with_object(kind).0 } else { attrs.0 };
             ensure(kept == packed, "attributes of a region", handle.raw(), kept, packed)?;
+            if !region.counting() && region.packed().writes_object() {
+                region.attachment().inspect(|&at| Attach(self.0).users_of(at).note_writer());
+            }
             region.set_replaces(if region.counting() {
                 region.replaces() + 1
             } else {
@@ -403,6 +406,11 @@ impl<M: Machine> Validate<'_, M> {
             ensure(kept == dirty, "dirty pages of an object", handle.raw(), kept, dirty)?;
             let is_so = record.device().is_none() || pages == 0;
             ensure(is_so, "pages of a device", handle.raw(), 0, pages)?;
+            let (kept, seen) = record.attachments.take_writers();
+            let right = kept == seen || !all && seen < kept;
+            ensure(right, "regions that give writes to an object", handle_of, kept, seen)?;
+            let right = !record.seals().write || kept == 0 && record.attachments.is_sealed();
+            ensure(right, "no region gives writes to what is sealed", handle_of, 0, kept)?;
             let attached = Attach(self.0).check_attachments(handle)?;
             ensure(
                 mapped == 0 || attached != 0,

@@ -36,6 +36,8 @@ enum Chunk {
     Clean,
     /// Nothing: the page lies in a block, which cannot be marked.
     Whole,
+    /// Nothing: the contents stay.
+    Sealed,
     /// Nothing: the chunk ends past the end.
     Beyond,
 }
@@ -75,7 +77,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
                             return (done, Err(why.into()));
                         }
                     }
-                    Chunk::Beyond | Chunk::Clean | Chunk::Whole => {}
+                    Chunk::Beyond | Chunk::Clean | Chunk::Whole | Chunk::Sealed => {}
                 }
             }
             (done, Ok(()))
@@ -156,12 +158,11 @@ impl<M: Machine> ObjectBytes<'_, M> {
                     }
                     Chunk::Whole => {
                         let index = at / PAGE_SIZE as u64;
-                        if let Err(error) =
-                            self.with_memory(|| Split(self.0).split(object.handle, index))
-                        {
+                        if let Err(error) = Split(self.0).split(object.handle, index) {
                             return (done, Err(error.into()));
                         }
                     }
+                    Chunk::Sealed => return (done, Err(ObjectError::Sealed)),
                     // It was cut off meanwhile: as much as there is.
                     Chunk::Beyond => {}
                 }
@@ -178,6 +179,9 @@ impl<M: Machine> ObjectBytes<'_, M> {
         // there, and then thawed, after the size was lowered.
         if at + bytes.len() as u64 > record.bytes() {
             return Chunk::Beyond;
+        }
+        if record.seals().write {
+            return Chunk::Sealed;
         }
         match found {
             Present::Page { dirty: false, .. } if record.notes_writes() => Chunk::Clean,
@@ -202,23 +206,23 @@ impl<M: Machine> ObjectBytes<'_, M> {
         ObjectIo(self.0).fetch_ahead(object, (first, end), &want, &mut Token::top());
         let mut next = first;
         while next < end.min(self.object(object).pages()) {
-            let reading = {
+            let found = {
                 let epoch = self.epochs.enter(&self.machine);
                 match FindPage(self.0).present(object, next, &epoch) {
-                    Present::Absent(_) => None,
+                    Present::Absent(_) => Chunk::Absent,
+                    Present::Ahead => Chunk::FetchNext,
                     Present::Reading(pfn) => {
                         ObjectFrame(self.0).keep(pfn);
-                        Some(pfn)
+                        Chunk::Reading(pfn)
                     }
-                    _ => {
-                        next += 1;
-                        continue;
-                    }
+                    _ => Chunk::Done,
                 }
             };
-            match reading {
-                None => self.make(object, next)?,
-                Some(pfn) => ObjectIo(self.0).wait_for_pager(pfn)?,
+            match found {
+                Chunk::Absent => self.make(object, next)?,
+                Chunk::FetchNext => self.fetch_next(object, next),
+                Chunk::Reading(pfn) => ObjectIo(self.0).wait_for_pager(pfn)?,
+                _ => next += 1,
             }
         }
         Ok(())

@@ -33,7 +33,7 @@ impl<M: Machine> CollapseObject<'_, M> {
     pub fn split(self, object: &Object, offset: u64) -> Result<(), ObjectError> {
         self.verb(Verb::Object, || {
             let index = offset / PAGE_SIZE as u64;
-            Ok(self.with_memory(|| Split(self.0).split(object.handle, index))?)
+            Ok(Split(self.0).split(object.handle, index)?)
         })
     }
 
@@ -47,14 +47,17 @@ impl<M: Machine> CollapseObject<'_, M> {
         if !record.has_block(first) || record.device().is_some() {
             return Ok(false);
         }
+        if ObjectCollapse(self.0).has_dirty(object, first) {
+            return Ok(false);
+        }
         if record.pager().is_some() {
             ObjectBytes(self.0).read_pages(object, (first, first + BLOCK_PAGES))?;
         } else if ObjectBlock(self.0).has_room(object, first) {
             return Ok(false);
         }
-        // Nobody waits for the others with a block in hand.
+        // Who waits for the others has no memory in hand, and looks for none.
         let make = || self.in_hand(|| self.make_block(object, first));
-        Ok(self.with_memory(|| Resize(self.0).alone(record, make))?)
+        Ok(Resize(self.0).alone(record, || self.with_memory(make))?)
     }
 
     /// The object becomes no shorter meanwhile.

@@ -42,13 +42,16 @@ impl<M: Machine> Invalidate<'_, M> {
             let mut found = cursor.lookup_ge(first);
             next = loop {
                 let Some((index, entry)) = found else { break None };
-                if seen == MOST_SEEN || count == kept.len() {
+                if seen >= MOST_SEEN || count == kept.len() {
                     break Some(index).filter(|_| count < kept.len());
                 }
                 let busy = Data::of(self.frames.record(entry.pfn())).is_taken();
                 let dirty = entry.is_marked(PageMark::Dirty);
-                kept[count] = KeptPage { offset: index * PAGE, dirty, busy };
-                (seen, count) = (seen + 1, count + 1);
+                let after = index + entry.order().frames();
+                for page in (index.max(first)..after.min(end)).take(kept.len() - count) {
+                    kept[count] = KeptPage { offset: page * PAGE, dirty, busy };
+                    (seen, count) = (seen + 1, count + 1);
+                }
                 found = cursor.next_entry();
             };
         }

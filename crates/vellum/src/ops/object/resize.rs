@@ -20,8 +20,8 @@ use crate::fault::object::{BATCH, Split, UnmapObject};
 use crate::frame::SlabRef;
 use crate::machine::{Machine, Verb};
 use crate::object::{
-    BLOCK_PAGES, INDEX_END, MOST_BYTES, Object, ObjectIo, ObjectPage, ObjectRecord, PageKind,
-    Source, Tries,
+    BLOCK_PAGES, INDEX_END, MOST_BYTES, Object, ObjectBlock, ObjectIo, ObjectPage, ObjectRecord,
+    PageKind, Source, Tries,
 };
 use crate::ops::object::bytes::ObjectBytes;
 use crate::platform::over;
@@ -91,11 +91,24 @@ impl<M: Machine> Resize<'_, M> {
     }
 
     /// `Objects::seal`.
-    pub fn seal(self, object: &Object, seals: Seals) {
+    pub fn seal(self, object: &Object, seals: Seals) -> Result<(), ObjectError> {
         self.verb(Verb::Object, || {
             let record = self.record_of_object(object);
-            self.alone(record, || record.add_seals(seals));
-        });
+            if record.device().is_some() && seals.write {
+                return Err(ObjectError::Device);
+            }
+            self.alone(record, || {
+                if seals.write && !record.attachments.seal_writes() {
+                    return Err(ObjectError::Busy);
+                }
+                record.add_seals(seals);
+                if seals.write {
+                    // Who writes and has not seen it is at his end then.
+                    self.epochs.synchronize(&self.machine, &mut Token::top());
+                }
+                Ok(())
+            })
+        })
     }
 
     /// `Objects::punch`.
@@ -104,11 +117,10 @@ impl<M: Machine> Resize<'_, M> {
             Source::Zeros { logged: false } => self.punch_pages(object, offset, bytes),
             // A page that went would come back from the pager as it was, or not be harvested.
             Source::Zeros { logged: true } | Source::Pager(_) => {
-                return self.verb(Verb::Object, || self.write_zeros(object, offset, bytes));
+                self.verb(Verb::Object, || self.write_zeros(object, offset, bytes))
             }
-            Source::Device(_) => return Err(ObjectError::Device),
+            Source::Device(_) => Err(ObjectError::Device),
         }
-        Ok(())
     }
 
     /// Makes a range of bytes zero in pages that stay, as far as the object goes, and are dirty
@@ -118,17 +130,20 @@ impl<M: Machine> Resize<'_, M> {
         let mut at = offset;
         loop {
             // Who makes the object shorter has taken out what lies past the end when this is over.
-            let size = self.alone(record, || record.bytes());
+            let size = || (!record.seals().write).then(|| record.bytes());
+            let size = self.alone(record, size).ok_or(ObjectError::Sealed)?;
             let end = offset.saturating_add(bytes).min(size);
             if at >= end {
                 return Ok(());
             }
             let (index, end) = (at / PAGE, end.min((at / PAGE + 1) * PAGE));
             ObjectBytes(self.0).have_page(handle, index)?;
-            let done =
-                self.with_memory(|| self.alone(record, || self.clear_noted(handle, at, end)));
+            let clear = || match record.seals().write {
+                true => Err(ObjectError::Sealed),
+                false => Ok(self.clear_noted(handle, at, end)?),
+            };
             // Or it went before it was frozen.
-            if done? {
+            if self.alone(record, clear)? {
                 at = end;
             }
         }
@@ -146,24 +161,32 @@ impl<M: Machine> Resize<'_, M> {
         }))
     }
 
-    fn punch_pages(self, object: &Object, offset: u64, bytes: u64) {
+    fn punch_pages(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         self.verb(Verb::Object, || {
             let (record, handle) = (self.record_of_object(object), object.handle);
             self.alone(record, || {
+                if record.seals().write {
+                    return Err(ObjectError::Sealed);
+                }
                 // What is past the end is zero already.
                 let end = offset.saturating_add(bytes).min(record.bytes().next_multiple_of(PAGE));
-                if offset >= end {
-                    return;
+                if offset < end {
+                    self.empty(handle, offset, end);
                 }
-                let (first, last) = (offset.next_multiple_of(PAGE), end / PAGE * PAGE);
-                if first > last {
-                    return self.clear_part(handle, offset, end);
-                }
-                self.clear_part(handle, offset, first);
-                self.take_out(handle, (first / PAGE, last / PAGE), PageKind::Any);
-                self.clear_part(handle, last, end);
-            });
-        });
+                Ok(())
+            })
+        })
+    }
+
+    /// Makes the bytes of `[offset, end)` zero, and frees the pages among them.
+    fn empty(self, object: SlabRef, offset: u64, end: u64) {
+        let (first, last) = (offset.next_multiple_of(PAGE), end / PAGE * PAGE);
+        if first > last {
+            return self.clear_part(object, offset, end);
+        }
+        self.clear_part(object, offset, first);
+        self.take_out(object, (first / PAGE, last / PAGE), PageKind::Any);
+        self.clear_part(object, last, end);
     }
 
     /// Runs `body` while no other such call for the object does.
@@ -201,10 +224,24 @@ impl<M: Machine> Resize<'_, M> {
             if let Some(block) = frozen.crossing
                 && taken == 0
             {
-                next = match kind {
-                    PageKind::Any => self.empty_part(object, block, (first, end)),
-                    PageKind::Clean => self.split_or_pass(object, block, (first, end)),
-                };
+                if kind == PageKind::Any {
+                    next = self.empty_part(object, block, (first, end));
+                    continue;
+                }
+                let from = first.max(block);
+                match Split(self.0).try_split(object, from) {
+                    Ok(_) if ObjectBlock(self.0).is_at(object, from) => {
+                        // Somebody has it in hand.
+                        let after = block + BLOCK_PAGES;
+                        next = (after < end).then_some(after);
+                    }
+                    Ok(_) => next = Some(from),
+                    // All of it goes: the pager has it.
+                    Err(NoMemory) => {
+                        gone += self.free_clean_block(object, from);
+                        next = Some(from);
+                    }
+                }
                 continue;
             }
             if taken == 0 && next.is_some() {
@@ -235,7 +272,7 @@ impl<M: Machine> Resize<'_, M> {
     #[cold]
     fn empty_part(self, object: SlabRef, block: u64, (first, end): (u64, u64)) -> Option<u64> {
         let (from, to) = (first.max(block), end.min(block + BLOCK_PAGES));
-        if Split(self.0).split(object, from).is_ok() {
+        if Split(self.0).split_now(object, from).is_ok() {
             return Some(from);
         }
         let Some(frozen) = self.freeze(object, from) else { return Some(from) };
@@ -251,15 +288,14 @@ impl<M: Machine> Resize<'_, M> {
         (to < end).then_some(to)
     }
 
-    /// The same of clean pages that are to go: where there is no memory for the split, or somebody
-    /// has the block in hand, they stay.
+    /// Frees the block that a clean page lies in, if nobody has it in hand. Says how many pages.
     #[cold]
-    fn split_or_pass(self, object: SlabRef, block: u64, (first, end): (u64, u64)) -> Option<u64> {
-        let (from, to) = (first.max(block), end.min(block + BLOCK_PAGES));
-        match Split(self.0).try_split(object, from) {
-            Ok(true) => Some(from),
-            _ => (to < end).then_some(to),
-        }
+    fn free_clean_block(self, object: SlabRef, index: u64) -> u64 {
+        let _in_hand = self.hands.begin(&self.machine);
+        let Some(block) = ObjectBlock(self.0).freeze(object, index) else { return 0 };
+        UnmapObject(self.0).everywhere(object, &[block]);
+        self.free_pages(object, &[block]);
+        BLOCK_PAGES
     }
 
     /// Clears the bytes of `[start, end)`, which lie in one page.
