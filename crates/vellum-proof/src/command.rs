@@ -24,7 +24,7 @@ pub const AREA: u64 = 1024;
 /// Pages at the low end of the address space that are used.
 const LOW: u64 = 32;
 /// Objects with a handle at once.
-pub const OBJECTS: usize = 5;
+pub const OBJECTS: usize = 6;
 /// The slot of the only one that is larger than a block of 2 MiB.
 const LARGE: u8 = 2;
 /// Pages of an object that are used.
@@ -157,6 +157,8 @@ pub enum Operation {
     Pattern(u8, ReadPattern),
     /// `Objects::grab` of so many pages, a store to each, and `Objects::release`.
     Grab(u8, ByteSpot, u8),
+    /// `Objects::back` of so many pages, and a store to each.
+    Back(u8, ByteSpot, u8),
     /// `Objects::invalidate` of so many bytes.
     Invalidate(u8, ByteSpot, u64),
     /// `Objects::collapse`, or `Objects::split`.
@@ -256,6 +258,9 @@ fn act<S: Source>(op: Op, from: &mut S) -> Operation {
         }
         Op::Ahead => Operation::WillNeed(object(from), byte(from), from.below(40) * PAGE),
         Op::Grab if from.once_in(4) => Operation::Invalidate(object(from), byte(from), span(from)),
+        Op::Grab if from.once_in(3) => {
+            Operation::Back(object(from), byte(from), from.below(70) as u8)
+        }
         Op::Grab => Operation::Grab(object(from), byte(from), from.below(40) as u8),
         Op::Harvest => Operation::Harvest(object(from), byte(from), from.below(40) as u8),
         Op::Punch => {

@@ -53,6 +53,8 @@ pub enum SpaceError {
     Io,
     /// The object is a device, of which there are no private views.
     Device,
+    /// The object is memory of the kernel's own, which no space maps.
+    Kernel,
     /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)).
     Stopped,
 }
@@ -109,6 +111,8 @@ pub enum ObjectError {
     Stopped,
     /// Nobody logs what is written to the object.
     NotLogged,
+    /// The object is not memory of the kernel's own, so its frames may change.
+    NotKernel,
     /// Somebody else has the page in hand, or it would have to be waited for; or some region gives
     /// the right to write that is to be sealed.
     Busy,
@@ -291,6 +295,7 @@ says! {
         SpaceError::Beyond => "part of the range lies past the end of the object",
         SpaceError::Io => "a page of the range could not be read",
         SpaceError::Device => "a device has no private views",
+        SpaceError::Kernel => "no space maps memory of the kernel's own",
         SpaceError::LeafSize => {
             "the machine has no leaf of that size, or the range is no multiple of it"
         }
@@ -311,6 +316,7 @@ says! {
         ObjectError::Sealed => "a seal of the object forbids it",
         ObjectError::Stopped => Stopped.text(),
         ObjectError::NotLogged => "nobody logs what is written to the object",
+        ObjectError::NotKernel => "the object is not memory of the kernel's own",
         ObjectError::Busy => "somebody else has the page in hand, or the right to write",
         ObjectError::Unaligned => {
             "a device's memory begins and ends at multiples of 4096 and has some bytes"

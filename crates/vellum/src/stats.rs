@@ -99,6 +99,8 @@ counters! {
     ThpFileMapped = "thp_file_mapped",
     /// Such blocks that have become single pages.
     ThpSplitPage = "thp_split_page",
+    /// Gauge: pages of objects that are the kernel's own memory.
+    KernelPages = "object_kernel_pages",
     /// Gauge: pages of objects that a pager is behind.
     FilePages = "nr_file_pages",
     /// Gauge: blocks of 2 MiB among them.

@@ -144,6 +144,7 @@ impl<'v, C: Codec> Play<'v, C> {
             Operation::ReadObject(slot, spot, bytes) => self.read_object(slot, spot, bytes),
             Operation::WriteObject(slot, spot, bytes) => self.write_object(slot, spot, bytes),
             Operation::Resize(slot, spot) => self.resize(slot, spot),
+            Operation::Back(slot, spot, pages) => self.back(slot, spot, pages),
             Operation::Block(slot, spot, joins) => self.block(slot, spot, joins),
             Operation::Punch(slot, spot, bytes) => self.punch(slot, spot, bytes),
             Operation::Seek(slot, spot) => self.seek(slot, spot),

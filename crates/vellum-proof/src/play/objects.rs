@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use vellum::addr::PAGE_SIZE;
-use vellum::config::Thp;
+use vellum::addr::{PAGE_SIZE, Pfn};
+use vellum::config::{NumaPolicy, Thp};
 use vellum::entry::Codec;
 use vellum::error::ObjectError;
 use vellum::machine::Machine;
@@ -22,12 +22,20 @@ use crate::small::disk::cut;
 use crate::small::{Contents, samples};
 
 /// Bytes of an object that is made because a command names its slot.
-const BYTES: [u64; OBJECTS] =
-    [3 * 4096 + 1002, 150 * 4096 + 2047, 600 * 4096 - 5, 530 * 4096 + 1003, 540 * 4096 + 3];
+const BYTES: [u64; OBJECTS] = [
+    3 * 4096 + 1002,
+    150 * 4096 + 2047,
+    600 * 4096 - 5,
+    530 * 4096 + 1003,
+    540 * 4096 + 3,
+    90 * 4096,
+];
 /// The slot of an object that has a pager.
 const PAGED: usize = 3;
 /// That of one of which writes are logged.
 const LOGGED: usize = 4;
+/// That of memory of the kernel's own.
+pub(super) const KERNEL: usize = 5;
 /// Bytes of zeros that are written at once, at most: what memory in plenty is enough for.
 const MOST_ZEROS: u64 = 1 << 20;
 /// The largest object.
@@ -122,6 +130,7 @@ impl<C: Codec> Play<'_, C> {
         let made = match slot {
             PAGED => self.vm.objects().create_paged(BYTES[slot], name),
             LOGGED => self.vm.objects().create_logged(BYTES[slot]),
+            KERNEL => self.vm.objects().create_kernel(BYTES[slot]),
             _ => self.vm.objects().create(BYTES[slot]),
         };
         match made {
@@ -135,6 +144,7 @@ impl<C: Codec> Play<'_, C> {
                 let model = match slot {
                     PAGED => self.file(name, BYTES[slot]),
                     LOGGED => Object::logged(BYTES[slot]),
+                    KERNEL => Object::new(BYTES[slot]),
                     _ if self.vm.config().object_huge != Thp::Never => {
                         Object::of_blocks(BYTES[slot])
                     }
@@ -299,6 +309,45 @@ impl<C: Codec> Play<'_, C> {
         self.usage_is(slot);
     }
 
+    pub(super) fn back(&mut self, slot: u8, spot: ByteSpot, pages: u8) {
+        let Some(slot) = self.object(slot) else { return };
+        let (at, stamp) = (self.objects.at(slot, spot), self.stamps(1)[0]);
+        let mut frames = vec![Pfn(0); pages.into()];
+        let handle = &self.objects.handle(slot).0;
+        let (count, got) = self.vm.objects().back(handle, at, NumaPolicy::Local, &mut frames);
+        if slot != KERNEL {
+            return assert_eq!((count, got), (0, Err(ObjectError::NotKernel)));
+        }
+        let (machine, object) = (self.vm.machine(), self.objects.model_mut(slot));
+        let first = at / PAGE_SIZE as u64;
+        for (index, &pfn) in (first..).zip(&frames[..count]) {
+            let mut contents = object.contents(index);
+            for (i, at) in samples(0, PAGE_SIZE) {
+                let mut byte = [0];
+                // SAFETY: nobody else is at the object's pages.
+                unsafe { machine.read(pfn, at, &mut byte) };
+                assert_eq!(byte[0], contents[i], "page {index:#x} of the kernel");
+            }
+            let (i, at) = samples(0, PAGE_SIZE).next().expect("samples");
+            contents[i] = stamp;
+            // SAFETY: as above.
+            unsafe { machine.write(pfn, at, &[stamp]) };
+            object.set(index, contents);
+        }
+        match got {
+            Ok(()) => assert_eq!(count, usize::from(pages)),
+            Err(ObjectError::Beyond) => {
+                assert!(!object.reaches(first + count as u64), "page {count} lies before the end");
+            }
+            Err(error) => {
+                assert_eq!(error, ObjectError::NoMemory);
+                object.doubt(first + count as u64);
+                self.no_memory();
+            }
+        }
+        self.usage_is(slot);
+    }
+
     pub(super) fn harvest(&mut self, slot: u8, spot: ByteSpot, room: u8) {
         let Some(slot) = self.object(slot) else { return };
         let (at, mut pages) = (self.objects.at(slot, spot), vec![0; room.into()]);
@@ -412,6 +461,7 @@ impl<C: Codec> Play<'_, C> {
         };
         let object = self.objects.model_mut(slot);
         match got {
+            Ok(is_block) if slot == KERNEL => assert!(!is_block, "its frames stay"),
             Ok(is_block) if joins => {
                 let may_be = object.collapse(at / PAGE_SIZE as u64, is_block);
                 assert!(may_be, "no block at {at:#x}");

@@ -8,7 +8,7 @@ use vellum::error::{FaultError, SpaceError};
 use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights};
 use vellum::vm::{DeviceMemory, ObjectPart};
 
-use super::objects::Part;
+use super::objects::{KERNEL, Part};
 use super::{Play, Skewed, is_range};
 use crate::command::{MapTarget, Stretch};
 use crate::model::{Cell, Page as Behind};
@@ -58,6 +58,10 @@ impl<C: Codec> Play<'_, C> {
             }
         };
         let bad_part = part.is_some_and(|part| part.is_bad(bytes));
+        if part.is_some_and(|part| part.slot == KERNEL) {
+            let wanted = if bad_part { SpaceError::Part } else { SpaceError::Kernel };
+            return assert_eq!(got, Err(wanted));
+        }
         let is_sealed = part.is_some_and(|part| self.objects.is_sealed(part, attrs.rights));
         let anywhere = placement == Placement::Anywhere;
         let (start, bad) = if anywhere {

@@ -1,6 +1,7 @@
 //! Taking pages of an object for one holder alone.
 
 use crate::addr::{Order, Pfn, Va};
+use crate::config::NumaPolicy;
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Machine, RUN_PAGES};
@@ -75,13 +76,15 @@ pub(crate) struct Taking {
     pub taken: usize,
     pub first: u64,
     pub end: u64,
+    /// Which memory nodes the pages that are made come from.
+    pub numa: NumaPolicy,
     /// Where the cursor stood.
     place: Option<TrieToken>,
 }
 
 impl Taking {
-    pub fn new(first: u64, end: u64) -> Taking {
-        Taking { pages: [(Pfn(0), 0); RUN_PAGES], taken: 0, first, end, place: None }
+    pub fn new(first: u64, end: u64, numa: NumaPolicy) -> Taking {
+        Taking { pages: [(Pfn(0), 0); RUN_PAGES], taken: 0, first, end, numa, place: None }
     }
 
     /// The index of the next page.

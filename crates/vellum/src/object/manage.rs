@@ -218,9 +218,10 @@ impl<M: Machine> ObjectLayer<M> {
 impl<M: Machine> ObjectLayer<M> {
     /// Counts pages of an object that came, or went.
     pub(super) fn count_object_pages(&self, record: &ObjectRecord, pages: i64) {
-        let counter = match record.pager() {
-            Some(_) => Counter::FilePages,
-            None => Counter::ShmemPages,
+        let counter = match record.source() {
+            Source::Pager(_) => Counter::FilePages,
+            Source::Kernel => Counter::KernelPages,
+            _ => Counter::ShmemPages,
         };
         self.count(counter, pages);
     }

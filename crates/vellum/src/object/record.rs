@@ -126,6 +126,8 @@ pub(crate) enum Source {
     Pager(u64),
     /// In memory that is not the library's. It has no pages.
     Device(DeviceMemory),
+    /// Nowhere, and no space maps it: the kernel does, in tables of its own.
+    Kernel,
 }
 
 /// An object's record.
@@ -213,6 +215,21 @@ impl ObjectRecord {
             Source::Device(memory) => Some(memory),
             _ => None,
         }
+    }
+
+    /// Whether no space maps it.
+    pub fn is_kernels(&self) -> bool {
+        matches!(self.source, Source::Kernel)
+    }
+
+    /// Whether what it has no page of is somewhere else all the same.
+    pub fn has_all(&self) -> bool {
+        matches!(self.source, Source::Pager(_) | Source::Device(_))
+    }
+
+    /// Whether it gets blocks of 2 MiB by themselves.
+    pub fn gets_blocks(&self) -> bool {
+        matches!(self.source, Source::Zeros { logged: false })
     }
 
     /// Whether writes are noted for who harvests them.

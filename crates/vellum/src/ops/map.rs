@@ -102,6 +102,9 @@ impl<M: Machine> Map<'_, M> {
             {
                 return Err(SpaceError::Part);
             }
+            if self.record_of_object(part.object).is_kernels() {
+                return Err(SpaceError::Kernel);
+            }
             if device.is_some() && copies.is_some() {
                 return Err(SpaceError::Device);
             }
@@ -150,7 +153,7 @@ impl<M: Machine> Map<'_, M> {
     fn kind_of(self, object: SlabRef, copies: Option<u64>) -> ViewKind {
         match (copies, self.object(object).source()) {
             (Some(_), _) => ViewKind::Private,
-            (None, Source::Zeros { logged: false }) => ViewKind::Shared,
+            (None, Source::Zeros { logged: false } | Source::Kernel) => ViewKind::Shared,
             (None, Source::Zeros { logged: true } | Source::Pager(_)) => ViewKind::Tracked,
             (None, Source::Device(memory)) => ViewKind::Device { writable: memory.writable },
         }

@@ -32,6 +32,8 @@ pub(crate) struct AttachmentList {
     /// Regions by which programs may write to the object; [`SEALED`]: there are none, and none
     /// comes. Anyone.
     writers: AtomicU64,
+    /// Not 0 once there was a private view of it. Anyone, by exchange.
+    viewed: AtomicU64,
 }
 
 const SEALED: u64 = 1 << 63;
@@ -57,7 +59,18 @@ impl AttachmentList {
     pub fn new() -> AttachmentList {
         let (lock, found) = (AtomicU32::new(0), AtomicU32::new(0));
         let (first, refs, next) = (AtomicU64::new(0), AtomicU64::new(1), AtomicU64::new(0));
-        AttachmentList { lock, found, first, refs, next, writers: AtomicU64::new(0) }
+        let (writers, viewed) = (AtomicU64::new(0), AtomicU64::new(0));
+        AttachmentList { lock, found, first, refs, next, writers, viewed }
+    }
+
+    /// A region comes by which programs see it and write to copies.
+    pub fn begin_view(&self) {
+        self.viewed.fetch_or(1, Ordering::AcqRel);
+    }
+
+    /// Whether there was one. Whose region comes later sees what the caller has written before.
+    pub fn was_viewed(&self) -> bool {
+        self.viewed.fetch_or(0, Ordering::AcqRel) != 0
     }
 
     /// A region comes by which programs may write. `false`: it may not, and nothing was counted.

@@ -1,5 +1,7 @@
 //! The verbs on objects.
 
+use crate::addr::Pfn;
+use crate::config::NumaPolicy;
 use crate::error::ObjectError;
 use crate::machine::{Machine, PageAnswer};
 use crate::object::{DeviceMemory, GrabWait, Grabbed, Object, ObjectIo, ReadPattern, Source};
@@ -53,6 +55,36 @@ impl<M: Machine> Objects<'_, M> {
     /// As [`create`](Objects::create).
     pub fn create_logged(self, bytes: u64) -> Result<Object, ObjectError> {
         self.0.layers.create_object(bytes, Source::Zeros { logged: true })
+    }
+
+    /// Memory of the kernel's own: an object of so many bytes that no space maps
+    /// ([`SpaceError::Kernel`](crate::SpaceError::Kernel)). The kernel maps the frames that
+    /// [`back`](Objects::back) tells it in tables of its own, and gives pages back by
+    /// [`punch`](Objects::punch) when nobody uses them.
+    ///
+    /// # Errors
+    /// As [`create`](Objects::create).
+    pub fn create_kernel(self, bytes: u64) -> Result<Object, ObjectError> {
+        self.0.layers.create_object(bytes, Source::Kernel)
+    }
+
+    /// Has pages of the kernel's own memory there, from the one of a byte on, and tells their
+    /// frames, as many as `frames` has room for; says how many it has told. A page that is missing
+    /// is made, of zeros, from the memory nodes of that policy. The frames stay as they are until
+    /// the pages are punched, or cut off by `resize`. The caller holds no lock.
+    ///
+    /// # Errors
+    /// [`ObjectError::Beyond`]: they reach past the object's end. [`ObjectError::NoMemory`]. The
+    /// pages before stay. [`ObjectError::NotKernel`]: it was not made by
+    /// [`create_kernel`](Objects::create_kernel).
+    pub fn back(
+        self,
+        object: &Object,
+        offset: u64,
+        numa: NumaPolicy,
+        frames: &mut [Pfn],
+    ) -> (usize, Result<(), ObjectError>) {
+        Grab(&self.0.layers).back(object, offset, numa, frames)
     }
 
     /// An object of so many bytes whose contents a pager has: a file, or memory elsewhere. Pages

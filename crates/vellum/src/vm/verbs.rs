@@ -218,9 +218,10 @@ impl<M: Machine> Vm<M> {
     /// [`SpaceError::NoMemory`]; nothing changed.
     /// [`SpaceError::Rights`]: `Populate` wants an access that a region does not give.
     /// [`SpaceError::Stopped`]: `Populate` broke off between two portions, or `Collapse` did not
-    /// wait for a pager, because the task is to end. [`SpaceError::Io`]: a pager could not read what
-    /// `Populate` or `Collapse` wants. `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they
-    /// did before one failed, nothing changed at that one or above it, and
+    /// wait for a pager, because the task is to end. [`SpaceError::Io`]: a pager could not read
+    /// what `Populate` or `Collapse` wants.
+    /// `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they did
+    /// before one failed, nothing changed at that one or above it, and
     /// [`advise_part`](Vm::advise_part) says where it is.
     ///
     /// # Panics

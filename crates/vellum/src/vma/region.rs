@@ -118,6 +118,9 @@ impl<M: Machine> Regions<M> {
                 self.regions.free(&self.machine, &self.frames, token, handle);
                 return Err(NoMemory);
             }
+            if backing.kind == ViewKind::Private {
+                Attach(self).users_of(attachment).begin_view();
+            }
             Attach(self).attachment(attachment).share();
             region.attachment.store(attachment.raw(), Ordering::Relaxed);
         }

@@ -5,6 +5,7 @@ mod blocks;
 mod bytes;
 mod cursor;
 mod device;
+mod kernel;
 mod lines;
 mod mappings;
 mod oom;

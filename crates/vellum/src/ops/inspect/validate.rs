@@ -359,8 +359,8 @@ impl<M: Machine> Validate<'_, M> {
 
     /// Every object's pages, mapped or not, and how often they were found mapped.
     fn check_objects(self, all: bool, audit: &mut Audit) -> Result<(), Invalid> {
-        // Without a pager, with one, dirty; blocks without a pager, with one.
-        let mut found = [0; 5];
+        // Without a pager, with one, dirty; blocks without a pager, with one; the kernel's pages.
+        let mut found = [0; 6];
         self.for_each_object(|handle, record| {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&record.trie, &mut top);
@@ -400,7 +400,8 @@ impl<M: Machine> Validate<'_, M> {
             let (handle_of, kept) = (handle.raw(), record.blocks());
             ensure(kept == blocks, "blocks of an object", handle_of, kept, blocks)?;
             found[3 + record.pager().is_some() as usize] += blocks;
-            found[record.pager().is_some() as usize] += pages;
+            let kind = if record.is_kernels() { 5 } else { record.pager().is_some() as usize };
+            found[kind] += pages;
             found[2] += dirty;
             let kept = record.dirty();
             ensure(kept == dirty, "dirty pages of an object", handle.raw(), kept, dirty)?;
@@ -425,10 +426,12 @@ impl<M: Machine> Validate<'_, M> {
         let count = |counter| stats.get(counter) as u64;
         let [pages, file] = [Counter::ShmemPages, Counter::FilePages];
         let blocks = [Counter::ShmemHugePages, Counter::FileHugePages];
-        let kept = [pages, file, Counter::DirtyPages, blocks[0], blocks[1]].map(count);
+        let kernels = Counter::KernelPages;
+        let kept = [pages, file, Counter::DirtyPages, blocks[0], blocks[1], kernels].map(count);
         let what = ["pages of objects without a pager", "pages of objects with one", "dirty pages"];
         let blocks = ["blocks of objects without a pager", "blocks of objects with one"];
-        let what = [what[0], what[1], what[2], blocks[0], blocks[1]];
+        let kernels = "pages of objects of the kernel";
+        let what = [what[0], what[1], what[2], blocks[0], blocks[1], kernels];
         for ((kept, found), what) in kept.into_iter().zip(found).zip(what) {
             ensure(kept == found, what, 0, kept, found)?;
         }

@@ -266,7 +266,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
         let mut top = Token::top();
         if self.object(object).pager().is_none() {
             if self.config.object_huge == Thp::Always
-                && !self.object(object).is_logged()
+                && self.object(object).gets_blocks()
                 && BlockFault(self.0).make_block((object, index), &want, va)?
             {
                 return Ok(());

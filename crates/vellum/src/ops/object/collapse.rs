@@ -44,7 +44,7 @@ impl<M: Machine> CollapseObject<'_, M> {
         if ObjectBlock(self.0).is_at(object, first) {
             return Ok(true);
         }
-        if !record.has_block(first) || record.device().is_some() {
+        if !record.has_block(first) || record.device().is_some() || record.is_kernels() {
             return Ok(false);
         }
         if ObjectCollapse(self.0).has_dirty(object, first) {

@@ -6,11 +6,12 @@
 //! where it was. Who waits has the pages before frozen: as all wait in the order of the indices,
 //! none of two waits for the other. For memory nobody waits with a page frozen.
 
-use crate::addr::{Order, PAGE_SIZE};
+use crate::addr::{Order, PAGE_SIZE, Pfn};
+use crate::config::NumaPolicy;
 use crate::error::{NoMemory, ObjectError};
 use crate::fault::Faults;
 use crate::fault::object::{Split, UnmapObject};
-use crate::frame::SlabRef;
+use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Machine, RUN_PAGES, Verb};
 use crate::object::{
     Fetch, GrabWait, Grabbed, INDEX_END, Object, ObjectIo, Stop, TakePages, Taking,
@@ -33,6 +34,42 @@ impl<M: Machine> Grab<'_, M> {
         pages: usize,
         wait: GrabWait,
     ) -> Result<Grabbed, ObjectError> {
+        self.grab_by(object, (offset, pages), (wait, self.config.numa))
+    }
+
+    /// `Objects::back`.
+    pub fn back(
+        self,
+        object: &Object,
+        offset: u64,
+        numa: NumaPolicy,
+        frames: &mut [Pfn],
+    ) -> (usize, Result<(), ObjectError>) {
+        if !self.record_of_object(object).is_kernels() {
+            return (0, Err(ObjectError::NotKernel));
+        }
+        let mut done = 0;
+        while done < frames.len() {
+            let at = offset.saturating_add(done as u64 * PAGE_SIZE as u64);
+            match self.grab_by(object, (at, frames.len() - done), (GrabWait::Always, numa)) {
+                Ok(grabbed) => {
+                    let there = grabbed.frames();
+                    frames[done..done + there.len()].copy_from_slice(there);
+                    done += there.len();
+                    self.release(grabbed, false);
+                }
+                Err(error) => return (done, Err(error)),
+            }
+        }
+        (done, Ok(()))
+    }
+
+    fn grab_by(
+        self,
+        object: &Object,
+        (offset, pages): (u64, usize),
+        (wait, numa): (GrabWait, NumaPolicy),
+    ) -> Result<Grabbed, ObjectError> {
         self.verb(Verb::Object, || {
             let (record, handle) = (self.record_of_object(object), object.handle);
             if record.device().is_some() {
@@ -40,7 +77,7 @@ impl<M: Machine> Grab<'_, M> {
             }
             let first = (offset / PAGE_SIZE as u64).min(INDEX_END);
             let end = first + pages.min(RUN_PAGES) as u64;
-            let mut run = Taking::new(first, end.min(INDEX_END));
+            let mut run = Taking::new(first, end.min(INDEX_END), numa);
             let done = self.take_run(handle, &mut run, wait);
             let pages = &run.pages[..run.taken];
             if pages.is_empty() {
@@ -113,6 +150,7 @@ impl<M: Machine> Grab<'_, M> {
                 break Ok(stop);
             }
             let want = ObjectBytes(self.0).want_for(run.next());
+            let want = AllocRequest { policy: run.numa, ..want };
             // There is no node for the one before.
             let made = if spare.is_some() {
                 Err(NoMemory)

@@ -64,9 +64,10 @@ impl<M: Machine> Resize<'_, M> {
                     self.set_size(record, bytes, None);
                     self.take_out(handle, (bytes.div_ceil(PAGE), INDEX_END), PageKind::Any);
                     self.clear_part(handle, bytes, bytes.next_multiple_of(PAGE));
-                    // A fault that found nothing past the end may be about to copy that, for a
-                    // private view.
-                    self.epochs.synchronize(&self.machine, &mut Token::top());
+                    // A fault that found nothing past the end may be about to copy that.
+                    if record.attachments.was_viewed() {
+                        self.epochs.synchronize(&self.machine, &mut Token::top());
+                    }
                 } else {
                     let part = (old, old.next_multiple_of(PAGE));
                     let grow = |missing| self.set_size(record, bytes, missing);
@@ -114,7 +115,9 @@ impl<M: Machine> Resize<'_, M> {
     /// `Objects::punch`.
     pub fn punch(self, object: &Object, offset: u64, bytes: u64) -> Result<(), ObjectError> {
         match self.record_of_object(object).source() {
-            Source::Zeros { logged: false } => self.punch_pages(object, offset, bytes),
+            Source::Zeros { logged: false } | Source::Kernel => {
+                self.punch_pages(object, offset, bytes)
+            }
             // A page that went would come back from the pager as it was, or not be harvested.
             Source::Zeros { logged: true } | Source::Pager(_) => {
                 self.verb(Verb::Object, || self.write_zeros(object, offset, bytes))

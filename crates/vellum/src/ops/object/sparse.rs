@@ -7,7 +7,7 @@
 use crate::addr::PAGE_SIZE;
 use crate::fault::Faults;
 use crate::machine::{Machine, Verb};
-use crate::object::{Object, Source, Tries};
+use crate::object::{Object, Tries};
 use crate::platform::over;
 use crate::sync::Token;
 
@@ -31,7 +31,7 @@ impl<M: Machine> Sparse<'_, M> {
                 return None;
             }
             // What is not in memory the pager has, or the device.
-            if !matches!(record.source(), Source::Zeros { .. }) {
+            if record.has_all() {
                 return Some(offset);
             }
             let mut cursor = guard.cursor();
@@ -54,7 +54,7 @@ impl<M: Machine> Sparse<'_, M> {
                 if offset >= bytes {
                     return None;
                 }
-                if !matches!(record.source(), Source::Zeros { .. }) {
+                if record.has_all() {
                     return Some(bytes);
                 }
                 let end = ((next / BATCH + 1) * BATCH).min(pages);
