@@ -10,23 +10,26 @@
 //! and leaves with `_exit`.
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mprotect,
-    mremap_fixed, munmap,
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous,
+    mprotect, mremap_fixed, munmap,
 };
 
 use super::fixture::{HUGE, PAGE};
-use super::measure::Start;
+use super::measure::{Start, conditions};
 
 /// Its name in reports.
 pub const NAME: &str = "linux";
 
-/// A private anonymous mapping of this process, given back when dropped.
+/// A private anonymous mapping of this process, or what was put in its place, given back when
+/// dropped.
 pub struct Area {
     mapped: *mut c_void,
     mapped_bytes: usize,
@@ -50,6 +53,35 @@ impl Area {
         // SAFETY: less than 2 MiB further, and 2 MiB more were mapped.
         let at = unsafe { mapped.cast::<u8>().add(skip) };
         Ok(Area { mapped, mapped_bytes, at, bytes })
+    }
+    /// Puts the beginning of a file in its place, shared with all who map it.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn show(self, file: &File) -> io::Result<Area> {
+        let (rights, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: what is replaced is ours, and nobody touches it meanwhile.
+        unsafe { mmap(self.at.cast(), self.bytes, rights, flags, file, 0)? };
+        Ok(self)
+    }
+    /// Has the system make huge pages of what is there, at once.
+    ///
+    /// # Errors
+    /// The system refuses, or does not know how.
+    pub fn collapse(&self) -> io::Result<()> {
+        // SAFETY: the range is ours, and its bytes stay as they are.
+        match unsafe { libc::madvise(self.at.cast(), self.bytes, libc::MADV_COLLAPSE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+    /// Whether huge pages of shared memory, or of a file, map all of it.
+    pub fn is_shared_huge(&self) -> bool {
+        conditions::shared_huge_bytes(self.range()) == Some(self.bytes as u64)
+    }
+    fn range(&self) -> Range<u64> {
+        self.at as u64..self.at as u64 + self.bytes as u64
     }
     /// Asks for huge pages or for none, whatever the system's default is.
     pub fn advise(&self, huge: bool) {
@@ -183,11 +215,11 @@ pub fn turn(
     phase("fault/4k-write", pages, &mut || a.iter().for_each(|a| a.touch(PAGE, true)));
     phase("unmap/4k-page", pages, &mut || drop(a.take()));
     let mut a = Some(area(true)?);
-    let before = super::measure::conditions::host_faults();
+    let before = conditions::host_faults();
     phase("fault/2m-write", large / HUGE, &mut || a.iter().for_each(|a| a.touch(HUGE, true)));
-    let range = a.iter().map(|a| a.at as u64..a.at as u64 + a.bytes as u64).next().unwrap_or(0..0);
-    let huge = super::measure::conditions::huge_bytes(range).is_some_and(|b| b >= large)
-        && super::measure::conditions::host_faults() - before <= large / HUGE + 16;
+    let range = a.as_ref().map_or(0..0, Area::range);
+    let huge = conditions::huge_bytes(range).is_some_and(|b| b >= large)
+        && conditions::host_faults() - before <= large / HUGE + 16;
     phase("unmap/2m-page", large / HUGE, &mut || drop(a.take()));
     if !huge {
         found.retain(|(name, _)| !name.contains("2m"));

@@ -52,6 +52,28 @@ fn json_has_exactly_the_promised_keys_and_numbers_behind_them() {
 }
 
 #[test]
+fn blocks_of_objects_are_in_microseconds_beside_huge_pages_of_linux() {
+    let rows = rows(&["bench", "objects", "--quick", "--json"]);
+    let of_blocks: Vec<&Value> = rows.iter().filter(|r| r["unit"] == "us").collect();
+    let names: Vec<&str> = of_blocks.iter().filter_map(|r| r["name"].as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "objects/block-write-fault, made",
+            "objects/block-write-fault, there",
+            "objects/truncate-block",
+            "objects/collapse-512-pages",
+        ]
+    );
+    for row in of_blocks {
+        assert!(row["ours"].as_f64().is_some_and(|v| v > 0.0), "{row}");
+        // A kernel without huge pages of shared memory has no figures, and none of other pages.
+        let linux = &row["peers"]["linux"];
+        assert!(linux.is_null() || linux.as_f64().is_some_and(|v| v > 0.0), "{row}");
+    }
+}
+
+#[test]
 fn every_section_opens_with_what_it_compares_and_fits_the_page() {
     let said = vellum(&[
         "bench",

@@ -393,4 +393,12 @@ pub const ROWS: &[Counted] = &[
             BYTES / HUGE
         })
     },
+    row("collapse-object-2m-mapped", Some(222_415), |vm| {
+        let (space, object) = object(vm);
+        measured(&mut || {
+            vm.advise(&space, AT, BYTES, Advice::Collapse).expect("memory for blocks");
+        });
+        assert_eq!(vm.objects().usage(&object).huge_pages, BYTES / HUGE);
+        BYTES / HUGE
+    }),
 ];

@@ -30,6 +30,31 @@ pub fn huge_bytes(range: Range<u64>) -> Option<u64> {
     bytes_in(&read_to_string("/proc/self/smaps").ok()?, range, "AnonHugePages:")
 }
 
+/// The same of shared memory and of files: bytes that huge pages map, not those that lie in one and
+/// are mapped page by page.
+pub fn shared_huge_bytes(range: Range<u64>) -> Option<u64> {
+    shared_huge_in(&read_to_string("/proc/self/smaps").ok()?, range)
+}
+
+fn shared_huge_in(smaps: &str, range: Range<u64>) -> Option<u64> {
+    let found = ["ShmemPmdMapped:", "FilePmdMapped:"]
+        .into_iter()
+        .filter_map(|name| bytes_in(smaps, range.clone(), name));
+    found.reduce(|a, b| a + b)
+}
+
+/// When the host takes huge pages for shared memory that no file system was told of: the chosen
+/// one of the words it offers.
+pub fn shared_huge_setting() -> Option<String> {
+    let words = read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").ok()?;
+    chosen(&words).map(str::to_owned)
+}
+
+/// The word in brackets.
+fn chosen(words: &str) -> Option<&str> {
+    words.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'))
+}
+
 /// Bytes inside `range` that are resident; pages of zeros are not.
 pub fn resident_bytes(range: Range<u64>) -> Option<u64> {
     bytes_in(&read_to_string("/proc/self/smaps").ok()?, range, "Rss:")
@@ -105,6 +130,16 @@ mod tests {
         assert_eq!(bytes_in(text, 0x2000..0x4000, "AnonHugePages:"), Some(6 << 10));
         assert_eq!(bytes_in(text, 0x6000..0x7000, "AnonHugePages:"), None);
         assert_eq!(bytes_in(text, 0x2000..0x4000, "Rss:"), Some(8 << 10));
+    }
+
+    #[test]
+    fn shared_huge_pages_are_those_of_memory_and_of_files() {
+        let text = "1000-3000 rw-s 0 00:01 7\nAnonHugePages: 8 kB\nShmemPmdMapped: 2 kB\n\
+                    FilePmdMapped: 4 kB\n";
+        assert_eq!(shared_huge_in(text, 0x1000..0x3000), Some(6 << 10));
+        assert_eq!(shared_huge_in(text, 0x3000..0x4000), None);
+        assert_eq!(chosen("always within_size advise [never] deny force\n"), Some("never"));
+        assert_eq!(chosen("never"), None);
     }
 
     #[test]

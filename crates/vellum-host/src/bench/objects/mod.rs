@@ -9,9 +9,11 @@
 //! `fault_around_bytes` of Linux): those are no faults any more, and the figure is per page all the
 //! same. `MADV_RANDOM` does not stop Linux from that, so a note says how many faults there were.
 //! What maps one page at a time on both sides is the write fault on a page of shared memory that is
-//! there.
+//! there. Blocks of 2 MiB have rows of their own, in [`blocks`].
 
+mod blocks;
 mod linux;
+mod linux_blocks;
 mod threads;
 
 use std::io;
@@ -189,13 +191,14 @@ fn one_thread(effort: Effort, table: &mut Table, notes: &mut Vec<String>) -> io:
     Ok(())
 }
 
-/// Faults on pages of objects, copies, truncation, and what a second thread is worth.
+/// Faults on pages and blocks of objects, copies, truncation, and what a second thread is worth.
 ///
 /// # Errors
 /// The machine could not be built, or the system refuses a file.
 pub fn run(effort: Effort) -> io::Result<Report> {
     let (mut table, mut notes) = (Table::default(), Vec::new());
     one_thread(effort, &mut table, &mut notes)?;
+    blocks::run(effort, &mut table, &mut notes)?;
     let mut report = Report { notes, ..table.report() };
     let two = threads::run(effort)?;
     report.benchmarks.extend(two.benchmarks);
