@@ -183,7 +183,8 @@ impl<M: Machine> ObjectLayer<M> {
         kind: PageKind,
         out: &mut [ObjectPage],
     ) -> Frozen {
-        let (mut count, mut seen, mut next, mut crossing) = (0, 0, None, None);
+        let (mut count, mut seen, mut next) = (0, 0, None);
+        let (mut block, mut crossing) = (None, None);
         {
             let mut top = Token::top();
             let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
@@ -194,18 +195,7 @@ impl<M: Machine> ObjectLayer<M> {
                 let data = Data::of(frame);
                 let taken = data.is_taken_or_block();
                 if taken && entry.order() != Order::BASE {
-                    let after = index + entry.order().frames();
-                    if kind == PageKind::Clean && data.is_taken() {
-                        return true;
-                    }
-                    next = Some(index.max(first));
-                    if index < first || after > end {
-                        crossing = Some(index);
-                    } else if count == 0 && !data.is_taken() {
-                        ObjectFrame(self).freeze_in(frame);
-                        out[0] = (entry.pfn(), index);
-                        (count, next) = (1, Some(after));
-                    }
+                    block = Some((index, entry));
                     return false;
                 }
                 let dirty = entry.is_marked(PageMark::Dirty);
@@ -222,6 +212,21 @@ impl<M: Machine> ObjectLayer<M> {
                 seen += 1;
                 true
             });
+            // Not in the walk, whose loop is short then.
+            if let Some((index, entry)) = block {
+                let data = Data::of(self.frames.record(entry.pfn()));
+                let after = index + entry.order().frames();
+                next = Some(index.max(first));
+                if kind == PageKind::Clean && data.is_taken() {
+                    next = Some(after).filter(|&after| after < end);
+                } else if index < first || after > end {
+                    crossing = Some(index);
+                } else if count == 0 && !data.is_taken() {
+                    ObjectFrame(self).freeze(entry.pfn());
+                    out[0] = (entry.pfn(), index);
+                    (count, next) = (1, Some(after));
+                }
+            }
         }
         if count != 0 {
             self.epochs.synchronize(&self.machine, &mut Token::top());
