@@ -9,7 +9,7 @@
 //! `fault_around_bytes` of Linux): those are no faults any more, and the figure is per page all the
 //! same. `MADV_RANDOM` does not stop Linux from that, so a note says how many faults there were.
 //! What maps one page at a time on both sides is the write fault on a page of shared memory that is
-//! there. Blocks of 2 MiB have rows of their own, in [`blocks`].
+//! there. Blocks of 2 MiB have rows of their own, in `blocks.rs`.
 
 mod blocks;
 mod linux;
