@@ -99,11 +99,25 @@ impl<M: Machine> ObjectBlock<'_, M> {
     /// The first frame of the block that a page lies in, if somebody has that in hand: it is kept
     /// for who waits. As `has_room`.
     pub fn keep_taken(self, object: SlabRef, index: u64) -> Option<Pfn> {
+        self.keep_if(object, index, |data| data.is_block())
+    }
+
+    /// The same of a page, too.
+    pub fn keep_any_taken(self, object: SlabRef, index: u64) -> Option<Pfn> {
+        self.keep_if(object, index, |_| true)
+    }
+
+    fn keep_if(
+        self,
+        object: SlabRef,
+        index: u64,
+        is_meant: impl FnOnce(Data<'_>) -> bool,
+    ) -> Option<Pfn> {
         let mut top = Token::top();
         let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
         let entry = guard.cursor().lookup(index)?;
         let data = Data::of(self.frames.record(entry.pfn()));
-        (data.is_block() && data.is_taken()).then(|| {
+        (data.is_taken() && is_meant(data)).then(|| {
             ObjectFrame(self.0).keep(entry.pfn());
             entry.pfn()
         })

@@ -122,10 +122,11 @@ impl<M: Machine> ObjectLayer<M> {
     /// Waits for the readers and frees everything, objects that nobody keeps any more included. The
     /// caller is in no epoch and holds no node.
     #[inline]
-    pub fn free_deferred<H>(&self, deferred: DeferredFree, token: &mut Token<H>)
+    pub fn free_deferred<H>(&self, mut deferred: DeferredFree, token: &mut Token<H>)
     where
         H: Above<Attachments> + Above<sync::TableLock> + Above<sync::Queue>,
     {
+        deferred.drop_replaced(self);
         if !deferred.is_empty() {
             let orphans = self.wait_and_free(deferred, token);
             if orphans.0 != 0 {

@@ -17,7 +17,7 @@ use crate::fault::object::{Split, UnmapObject};
 use crate::fault::{Faults, Migrate, Migrated, Seen};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
-use crate::object::ObjectBlock;
+use crate::object::{ObjectBlock, ObjectIo};
 use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
@@ -32,6 +32,8 @@ enum Poisoned {
     Again,
     /// An object has the page.
     Object(PageOfObject),
+    /// Somebody has it in hand. Its frame is kept.
+    Taken(Pfn),
 }
 
 /// A page of an object, which the verb keeps.
@@ -59,8 +61,8 @@ impl<'v, M: Machine> Poison<'v, M> {
                 // With nothing in hand between two attempts.
                 match self.with_memory(|| self.in_hand(|| self.attempt(record, va))) {
                     Ok(Poisoned::Done) => return Ok(()),
-                    // A fork or a copy of the page is under way, perhaps by a task of this CPU; or
-                    // somebody has the page of an object in hand.
+                    Ok(Poisoned::Taken(pfn)) => ObjectIo(self.0).wait_for_page(pfn),
+                    // A fork or a copy of the page is under way, perhaps by a task of this CPU.
                     Ok(_) => {
                         self.machine.relax();
                         self.let_others_run();
@@ -144,7 +146,8 @@ impl<'v, M: Machine> Poison<'v, M> {
             other => {
                 other.into_iter().for_each(|other| self.thaw(other.0));
                 self.untake(new, Order::BASE);
-                Poisoned::Again
+                let taken = ObjectBlock(self.0).keep_any_taken(object, index);
+                taken.map_or(Poisoned::Again, Poisoned::Taken)
             }
         });
         self.let_go_of(object);

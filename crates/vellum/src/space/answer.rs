@@ -137,7 +137,8 @@ pub struct Seals {
     pub shrink: bool,
     /// It becomes no longer.
     pub grow: bool,
-    /// Its contents stay as they are: nobody writes to it, by a call or through a mapping.
+    /// Nobody writes to it, by a call or through a mapping. Together with `shrink` its contents
+    /// stay as they are.
     pub write: bool,
 }
 

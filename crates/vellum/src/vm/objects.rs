@@ -296,7 +296,8 @@ impl<M: Machine> Objects<'_, M> {
     /// [`ObjectError::Sealed`]. Pages that somebody has grabbed are his to change until he gives
     /// them back, a pager still reads pages, and what `resize` adds is zero.
     ///
-    /// `resize`, `punch` and `seal` of one object run one after the other. So when this returns no
+    /// `resize`, `punch` and `seal` of one object run one after the other (with a pager or a log
+    /// `punch` page by page). So when this returns no
     /// change of the size is under way that it forbids, and none comes. It waits for a `resize` or
     /// a `punch` that is under way, and for each `write` to end or to find the seal; the caller
     /// holds no lock.
@@ -326,9 +327,9 @@ impl<M: Machine> Objects<'_, M> {
     /// [`Advice::Collapse`](crate::Advice::Collapse) takes that away as well.
     ///
     /// `false`, and nothing changed but that pages may have been read: the object has no page there
-    /// and no pager, or ends there, or somebody has a page in hand. Of an object with a pager or a
-    /// log also if a page is dirty; its block is clean, is mapped without the right to write, and
-    /// the first store to it makes it pages again. The caller holds no lock.
+    /// and no pager, or ends there, or is the kernel's, or somebody has a page in hand. Of an object
+    /// with a pager or a log also if a page is dirty; its block is clean, is mapped without the
+    /// right to write, and the first store to it makes it pages again. The caller holds no lock.
     ///
     /// # Errors
     /// [`ObjectError::NoMemory`], [`ObjectError::Io`], [`ObjectError::Stopped`],

@@ -17,7 +17,7 @@ use crate::pagetable::node::Node;
 use crate::space::{Attrs, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::vma::Regions;
-use crate::vma::deferred_free::DeferredFree;
+use crate::vma::deferred_free::{DeferredFree, drop_names};
 use crate::vma::edit::Edit;
 use crate::vma::interval::undo::Undo;
 use crate::vma::region::seal_forbids;
@@ -149,6 +149,8 @@ impl<M: Machine> Regions<M> {
                     continue;
                 }
                 let handle = self.make_region(attrs, region.backing(), edit.token)?;
+                // Kept until nobody writes by it in this space any more.
+                region.share();
                 self.region(handle).set_replaces(old.raw());
                 match fresh.cursor {
                     Some(last) => self.region(last).next.store(handle.raw(), Ordering::Relaxed),
@@ -203,7 +205,7 @@ impl<M: Machine> Regions<M> {
                 Ok(())
             });
         debug_assert!(done.is_ok());
-        self.drop_fresh(fresh, edit.deferred);
+        edit.deferred.replaced(self, fresh.first);
         if edit.space.maps_objects() {
             // What is left of an old region beside the range may speak for nothing, and gives no
             // right to write then.
@@ -235,13 +237,9 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// Gives up the chain's own references.
+    /// Gives up the chain's own references, and those to the regions that it was to replace.
     pub fn drop_fresh(&self, fresh: Fresh, deferred: &mut DeferredFree) {
-        let mut next = fresh.first;
-        while let Some(handle) = next {
-            next = SlabRef::from_raw(self.region(handle).next.load(Ordering::Relaxed));
-            self.drop_region(handle, deferred);
-        }
+        drop_names(self, fresh.first, deferred);
     }
 
     /// Calls `each` with every run of slots in the range whose intervals decide something.

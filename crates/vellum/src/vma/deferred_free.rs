@@ -28,6 +28,9 @@ pub(crate) struct DeferredFree {
     regions: u64,
     /// Regions that map objects.
     mappings: u64,
+    /// Regions that have replaced others, with a reference to both: these go when the verb has
+    /// flushed what programs could do by the old ones.
+    fresh: u64,
 }
 
 impl DeferredFree {
@@ -55,9 +58,46 @@ impl DeferredFree {
         *chain = region.raw();
     }
 
+    /// Regions that have replaced others.
+    pub(super) fn replaced<M: Machine>(&mut self, vm: &Regions<M>, first: Option<SlabRef>) {
+        let Some(first) = first else { return };
+        let mut last = first;
+        while let Some(next) = SlabRef::from_raw(vm.region(last).next.load(Ordering::Relaxed)) {
+            last = next;
+        }
+        vm.region(last).next.store(self.fresh, Ordering::Relaxed);
+        self.fresh = first.raw();
+    }
+
+    /// Gives the references of those up. The verb has flushed.
+    #[inline]
+    pub fn drop_replaced<M: Machine>(&mut self, vm: &Regions<M>) {
+        if let Some(first) = SlabRef::from_raw(core::mem::take(&mut self.fresh)) {
+            drop_names(vm, Some(first), self);
+        }
+    }
+
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.nodes == 0 && self.regions == 0 && self.mappings == 0 && self.lists == [0; 3]
+    }
+}
+
+/// Gives up a chain of fresh regions, and what they have replaced, or were to.
+#[cold]
+pub(super) fn drop_names<M: Machine>(
+    vm: &Regions<M>,
+    mut next: Option<SlabRef>,
+    deferred: &mut DeferredFree,
+) {
+    while let Some(handle) = next {
+        let region = vm.region(handle);
+        next = SlabRef::from_raw(region.next.load(Ordering::Relaxed));
+        if let Some(old) = SlabRef::from_raw(region.replaces()) {
+            region.set_replaces(0);
+            vm.drop_region(old, deferred);
+        }
+        vm.drop_region(handle, deferred);
     }
 }
 

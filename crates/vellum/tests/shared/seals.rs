@@ -151,7 +151,6 @@ fn contents<C: Arch>() {
         refused("it may write to a part, elsewhere");
         fx.vm.exit(child);
         fx.check(&[&space]);
-        println!("sealing");
         assert_eq!(objects.seal(&object, WRITE), Ok(()));
         assert_eq!(objects.seal(&object, WRITE), Ok(()), "once more");
         assert_eq!(objects.usage(&object).seals, WRITE);
@@ -265,4 +264,31 @@ fn contents_do_not_change_once_a_seal_is_there() {
         at_every_step(Beside::new, Beside::seal, writes, Beside::check),
     ];
     assert!(places.iter().all(|&n| n > 3), "{places:?}");
+}
+
+/// A space and its child that may write, and a CPU that ends the child and seals.
+struct Family {
+    beside: Beside,
+    child: Cell<Option<Space>>,
+}
+
+#[test]
+fn contents_are_not_sealed_before_a_protect_has_taken_the_right_to_write() {
+    let make = || {
+        let beside = Rc::into_inner(Beside::new()).unwrap();
+        beside.map();
+        let child = Cell::new(Some(beside.fx.vm.fork(&beside.space).unwrap()));
+        Rc::new(Family { beside, child })
+    };
+    let protect = |f: &Family| {
+        f.beside.fx.vm.protect(&f.beside.space, AT, 5 * KIB4, Rights::READ).unwrap();
+    };
+    let act: fn(&Family) = |f| {
+        f.child.take().into_iter().for_each(|child| f.beside.fx.vm.exit(child));
+        f.beside.seal();
+        // By the entry that is there.
+        _ = f.beside.fx.vm.copy_in(&f.beside.space, page_at(1), &[8; 8]);
+    };
+    let places = at_every_step(make, protect, act, |f| f.beside.check());
+    assert!(places > 3, "{places} places");
 }

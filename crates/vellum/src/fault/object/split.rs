@@ -46,6 +46,10 @@ impl<M: Machine> Split<'_, M> {
     /// The same without waiting at all: a block that somebody has in hand stays. Says whether it
     /// split one.
     pub fn try_split(self, object: SlabRef, index: u64) -> Result<bool, NoMemory> {
+        // Or who looks for memory again would be refused where none is needed any more.
+        if !ObjectBlock(self.0).is_at(object, index) {
+            return Ok(false);
+        }
         let _in_hand = self.hands.begin(&self.machine);
         let mut node = Tries::new(self.0).reserve();
         node.fill_to_split()?;
