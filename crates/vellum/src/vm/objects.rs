@@ -327,9 +327,9 @@ impl<M: Machine> Objects<'_, M> {
     /// [`Advice::Collapse`](crate::Advice::Collapse) takes that away as well.
     ///
     /// `false`, and nothing changed but that pages may have been read: the object has no page there
-    /// and no pager, or ends there, or is the kernel's, or somebody has a page in hand. Of an object
-    /// with a pager or a log also if a page is dirty; its block is clean, is mapped without the
-    /// right to write, and the first store to it makes it pages again. The caller holds no lock.
+    /// and no pager, or ends there, or is the kernel's, or somebody has a page in hand. Of one with
+    /// a pager or a log also if a page is dirty; its block is clean, is mapped without the right to
+    /// write, and the first store to it makes it pages again. The caller holds no lock.
     ///
     /// # Errors
     /// [`ObjectError::NoMemory`], [`ObjectError::Io`], [`ObjectError::Stopped`],
