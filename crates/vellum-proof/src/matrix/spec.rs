@@ -91,6 +91,9 @@ pub struct Spec<'s> {
     pub places: &'s Places,
     /// Whether memory may be short.
     pub scarce: bool,
+    /// Whether a hole in the object is zeros that are written page by page, so that a seal may come
+    /// between two of them.
+    pub by_page: bool,
     /// The history.
     pub events: &'s [Event],
     /// The pager's failures.
@@ -173,8 +176,10 @@ impl Spec<'_> {
                             && changes_mappings(self.events[m].step.act)
                     };
                     let taking = |m: usize| {
+                        let act = self.events[m].step.act;
                         matches!(phases[m], Phase::Begun(_))
-                            && self.events[m].step.act.takes_from_object()
+                            && act.takes_from_object()
+                            && !(self.by_page && punches_beside_seal(act, event.step.act))
                     };
                     let changes = changes_mappings(event.step.act);
                     let takes = event.step.act.takes_from_object();
@@ -444,6 +449,11 @@ fn store(
     words[word] = value;
     pages[extent] = Some(Cell { words, ..cell });
     Ok(())
+}
+
+/// Whether one makes a hole and the other is a seal.
+fn punches_beside_seal(one: Action, other: Action) -> bool {
+    matches!((one, other), (Action::Punch(_), Action::Seal) | (Action::Seal, Action::Punch(_)))
 }
 
 /// Whether a verb excludes others like it in the same space.

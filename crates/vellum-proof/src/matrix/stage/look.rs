@@ -105,8 +105,15 @@ impl<C: Codec> Stage<C> {
         }
         let scarce = self.state.is_scarce();
         let failures = self.failures.borrow();
-        let spec =
-            Spec { places: &self.places, scarce, events: &events, failures: &failures, after };
+        let by_page = self.state.paged || self.state.logged;
+        let spec = Spec {
+            places: &self.places,
+            scarce,
+            by_page,
+            events: &events,
+            failures: &failures,
+            after,
+        };
         if !spec.is_explained(&self.start) {
             let list =
                 |events: &[Event]| events.iter().map(|e| format!("\n  {e}")).collect::<String>();
