@@ -28,7 +28,8 @@ fn is_explained(events: &[Event], after: &[Event], scarce: bool) -> bool {
     pages[..3].fill(Some(Cell::zero(Rights::READ_WRITE)));
     let mut start = Model::default();
     start.sides[0] = Some(pages);
-    Spec { places: &places, scarce, events, failures: &[], after }.is_explained(&start)
+    Spec { places: &places, scarce, by_page: false, events, failures: &[], after }
+        .is_explained(&start)
 }
 
 const PAGE: PageChoice = PageChoice::Page;
