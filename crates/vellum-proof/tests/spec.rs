@@ -149,7 +149,8 @@ fn is_explained_of_object(events: &[Event], failures: &[Failure]) -> bool {
     (0..3).for_each(|n| pages[n] = Some(Cell::of_object(Rights::READ_WRITE, n, false)));
     let mut start = Model::default();
     start.sides[0] = Some(pages);
-    let spec = Spec { places: &places, scarce: false, events, failures, after: &[] };
+    let by_page = false;
+    let spec = Spec { places: &places, scarce: false, by_page, events, failures, after: &[] };
     spec.is_explained(&start)
 }
 
