@@ -6,6 +6,7 @@
 //! otherwise.
 
 mod bytes;
+mod frames;
 mod objects;
 mod verbs;
 mod whole;

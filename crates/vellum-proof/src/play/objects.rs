@@ -5,13 +5,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use vellum::addr::{PAGE_SIZE, Pfn};
-use vellum::config::{NumaPolicy, Thp};
+use vellum::addr::PAGE_SIZE;
+use vellum::config::Thp;
 use vellum::entry::Codec;
 use vellum::error::ObjectError;
-use vellum::machine::Machine;
 use vellum::space::{Access, KeptPage, ObjectUsage, Rights, Seals};
-use vellum::{GrabWait, Object as Handle, ObjectPart, ReadPattern};
+use vellum::{Object as Handle, ObjectPart, ReadPattern};
 
 use super::Play;
 use super::bytes::{Piece, pieces};
@@ -81,15 +80,15 @@ impl Objects {
         Some((self.all.get_mut(&name).expect("what is mapped is kept"), index))
     }
 
-    fn handle(&self, slot: usize) -> &(Handle, u64) {
+    pub fn handle(&self, slot: usize) -> &(Handle, u64) {
         self.handles[slot].as_ref().expect("a slot in use")
     }
 
-    fn model(&self, slot: usize) -> &Object {
+    pub fn model(&self, slot: usize) -> &Object {
         &self.all[&self.handle(slot).1]
     }
 
-    fn model_mut(&mut self, slot: usize) -> &mut Object {
+    pub fn model_mut(&mut self, slot: usize) -> &mut Object {
         let name = self.handle(slot).1;
         self.all.get_mut(&name).expect("what has a handle is kept")
     }
@@ -110,7 +109,7 @@ impl Objects {
         if part.private { Page::View(name, index, None) } else { Page::Object(name, index) }
     }
 
-    fn at(&self, slot: usize, spot: ByteSpot) -> u64 {
+    pub fn at(&self, slot: usize, spot: ByteSpot) -> u64 {
         match spot {
             ByteSpot::Byte(at) => at,
             ByteSpot::End(before) => self.model(slot).bytes().saturating_sub(before),
@@ -167,7 +166,7 @@ impl<C: Codec> Play<'_, C> {
             let mut page = Contents::default();
             page.iter_mut().enumerate().for_each(|(n, at)| *at = byte(n));
             // Of a page that may be read before the object grows, the rest is zero then.
-            if ahead && index == bytes / PAGE_SIZE as u64 {
+            if index == bytes / PAGE_SIZE as u64 {
                 cut(&mut page, index, bytes);
             }
             page
@@ -261,93 +260,6 @@ impl<C: Codec> Play<'_, C> {
     }
 
     /// Takes pages, compares what they are, writes to each, and gives them back.
-    pub(super) fn grab(&mut self, slot: u8, spot: ByteSpot, pages: u8) {
-        let Some(slot) = self.object(slot) else { return };
-        let (at, stamp) = (self.objects.at(slot, spot), self.stamps(1)[0]);
-        let (first, (fails, _)) = (at / PAGE_SIZE as u64, self.fails());
-        let handle = &self.objects.handle(slot).0;
-        let got = self.vm.objects().grab(handle, at, pages.into(), GrabWait::Always);
-        let end = self.objects.model(slot).bytes().div_ceil(PAGE_SIZE as u64);
-        let wanted = end.saturating_sub(first).min(u64::from(pages).min(32));
-        let there = got.as_ref().map_or(0, |pages| pages.frames().len() as u64);
-        if let Ok(grabbed) = got {
-            assert_eq!(grabbed.offset(), first * PAGE_SIZE as u64);
-            let machine = self.vm.machine();
-            for (index, &pfn) in (first..).zip(grabbed.frames()) {
-                let object = self.objects.model_mut(slot);
-                let mut contents = object.contents(index);
-                for (i, at) in samples(0, PAGE_SIZE) {
-                    let mut byte = [0];
-                    // SAFETY: the page is this call's alone.
-                    unsafe { machine.read(pfn, at, &mut byte) };
-                    assert_eq!(byte[0], contents[i], "page {index:#x} that was grabbed");
-                }
-                let (i, at) = samples(0, PAGE_SIZE).next().expect("samples");
-                contents[i] = stamp;
-                // SAFETY: as above.
-                unsafe { machine.write(pfn, at, &[stamp]) };
-                object.set(index, contents);
-                object.note_write(index);
-            }
-            self.vm.objects().release(grabbed, true);
-        } else if let Err(error) = got {
-            let fits = match error {
-                ObjectError::Beyond => wanted == 0,
-                ObjectError::NoMemory => true,
-                ObjectError::Io => fails && self.objects.model(slot).is_paged(),
-                _ => false,
-            };
-            assert!(fits && wanted == 0 || error != ObjectError::Beyond, "grab gave {error:?}");
-            if error == ObjectError::NoMemory {
-                self.no_memory();
-            }
-        }
-        if there < wanted {
-            assert!(self.scarce || fails, "{there} of {wanted} pages");
-            self.objects.model_mut(slot).doubt(first + there);
-        }
-        self.usage_is(slot);
-    }
-
-    pub(super) fn back(&mut self, slot: u8, spot: ByteSpot, pages: u8) {
-        let Some(slot) = self.object(slot) else { return };
-        let (at, stamp) = (self.objects.at(slot, spot), self.stamps(1)[0]);
-        let mut frames = vec![Pfn(0); pages.into()];
-        let handle = &self.objects.handle(slot).0;
-        let (count, got) = self.vm.objects().back(handle, at, NumaPolicy::Local, &mut frames);
-        if slot != KERNEL {
-            return assert_eq!((count, got), (0, Err(ObjectError::NotKernel)));
-        }
-        let (machine, object) = (self.vm.machine(), self.objects.model_mut(slot));
-        let first = at / PAGE_SIZE as u64;
-        for (index, &pfn) in (first..).zip(&frames[..count]) {
-            let mut contents = object.contents(index);
-            for (i, at) in samples(0, PAGE_SIZE) {
-                let mut byte = [0];
-                // SAFETY: nobody else is at the object's pages.
-                unsafe { machine.read(pfn, at, &mut byte) };
-                assert_eq!(byte[0], contents[i], "page {index:#x} of the kernel");
-            }
-            let (i, at) = samples(0, PAGE_SIZE).next().expect("samples");
-            contents[i] = stamp;
-            // SAFETY: as above.
-            unsafe { machine.write(pfn, at, &[stamp]) };
-            object.set(index, contents);
-        }
-        match got {
-            Ok(()) => assert_eq!(count, usize::from(pages)),
-            Err(ObjectError::Beyond) => {
-                assert!(!object.reaches(first + count as u64), "page {count} lies before the end");
-            }
-            Err(error) => {
-                assert_eq!(error, ObjectError::NoMemory);
-                object.doubt(first + count as u64);
-                self.no_memory();
-            }
-        }
-        self.usage_is(slot);
-    }
-
     pub(super) fn harvest(&mut self, slot: u8, spot: ByteSpot, room: u8) {
         let Some(slot) = self.object(slot) else { return };
         let (at, mut pages) = (self.objects.at(slot, spot), vec![0; room.into()]);
@@ -558,7 +470,7 @@ impl<C: Codec> Play<'_, C> {
         pieces.len() as u64
     }
 
-    fn usage_is(&self, slot: usize) {
+    pub(super) fn usage_is(&self, slot: usize) {
         let ((handle, name), object) = (self.objects.handle(slot), self.objects.model(slot));
         let ObjectUsage { bytes, pages, huge_pages, dirty_pages, seals } =
             self.vm.objects().usage(handle);

@@ -231,3 +231,32 @@ fn a_file_is_cut_though_nobody_waits_for_what_is_read_of_it() {
         assert_eq!(cut.unwrap_or_else(|stop| panic!("seed {seed}: {stop}")), (Ok(()), 0));
     }
 }
+
+#[test]
+fn a_page_is_poisoned_though_nobody_waits_for_its_write() {
+    for seed in 0..20 {
+        let sim = SimMachine::<X86>::build(&parts(MmuKind::X86), hunting(seed));
+        let sim = sim.expect("tiny can be built");
+        let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("memory");
+        // SAFETY: zero memory of the layout asked for; it outlives the Vm.
+        let vm = unsafe { Vm::new(sim, Config::default(), meta.start()) }.expect("a Vm");
+        let poisoned = vm.machine().solo(0, |cpu| {
+            let space = vm.create().expect("memory");
+            let file = vm.objects().create_paged(PAGES * PAGE, 7).expect("memory");
+            let (at, part) = (Va(AT[0]), ObjectPart { object: &file, offset: 0 });
+            let attrs = Attrs::anonymous(Rights::READ_WRITE);
+            let mapped = vm.map_object(&space, Placement::At(at), PAGES * PAGE, attrs, part);
+            assert_eq!(mapped, Ok(at));
+            vm.activate(&space);
+            program::access(&vm, cpu, &space, AT[0], Kind::Store).expect("a page");
+            vm.objects().write_back(&file, 0, u64::MAX);
+            let done = vm.poison(&space, at);
+            vm.deactivate();
+            vm.exit(space);
+            vm.objects().discard(file);
+            done
+        });
+        assert_eq!(poisoned.unwrap_or_else(|stop| panic!("seed {seed}: {stop}")), Ok(()));
+        assert_eq!(vm.stats().get(Counter::FramesPoisoned), 1);
+    }
+}

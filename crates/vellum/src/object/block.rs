@@ -59,34 +59,20 @@ impl<M: Machine> ObjectBlock<'_, M> {
     /// Freezes the block that a page lies in, if there is one that may be frozen now. As
     /// `has_room`.
     pub fn freeze(self, object: SlabRef, index: u64) -> Option<ObjectPage> {
-        self.freeze_if(object, index, |data| data.is_block())
-    }
-
-    /// The same of a page, too.
-    pub fn freeze_any(self, object: SlabRef, index: u64) -> Option<ObjectPage> {
-        self.freeze_if(object, index, |_| true)
-    }
-
-    fn freeze_if(
-        self,
-        object: SlabRef,
-        index: u64,
-        is_meant: impl FnOnce(Data<'_>) -> bool,
-    ) -> Option<ObjectPage> {
-        let page = {
+        let first = {
             let mut top = Token::top();
             let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
             let entry = guard.cursor().lookup(index)?;
             let data = Data::of(self.frames.record(entry.pfn()));
-            if data.is_taken() || !is_meant(data) {
+            if !data.is_block() || data.is_taken() {
                 return None;
             }
             ObjectFrame(self.0).freeze(entry.pfn());
-            (entry.pfn(), index & !(entry.order().frames() - 1))
+            entry.pfn()
         };
         // Who found it before is at his end.
         self.epochs.synchronize(&self.machine, &mut Token::top());
-        Some(page)
+        Some((first, index & !(BLOCK_PAGES - 1)))
     }
 
     /// Whether a page of the object lies in a block, just now. As `has_room`.
@@ -99,25 +85,11 @@ impl<M: Machine> ObjectBlock<'_, M> {
     /// The first frame of the block that a page lies in, if somebody has that in hand: it is kept
     /// for who waits. As `has_room`.
     pub fn keep_taken(self, object: SlabRef, index: u64) -> Option<Pfn> {
-        self.keep_if(object, index, |data| data.is_block())
-    }
-
-    /// The same of a page, too.
-    pub fn keep_any_taken(self, object: SlabRef, index: u64) -> Option<Pfn> {
-        self.keep_if(object, index, |_| true)
-    }
-
-    fn keep_if(
-        self,
-        object: SlabRef,
-        index: u64,
-        is_meant: impl FnOnce(Data<'_>) -> bool,
-    ) -> Option<Pfn> {
         let mut top = Token::top();
         let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
         let entry = guard.cursor().lookup(index)?;
         let data = Data::of(self.frames.record(entry.pfn()));
-        (data.is_taken() && is_meant(data)).then(|| {
+        (data.is_block() && data.is_taken()).then(|| {
             ObjectFrame(self.0).keep(entry.pfn());
             entry.pfn()
         })

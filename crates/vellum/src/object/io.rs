@@ -247,6 +247,27 @@ impl<M: Machine> ObjectIo<'_, M> {
         done
     }
 
+    /// Freezes the page at an index, or the block that it lies in; or keeps the frame of one that
+    /// may not be frozen now, for [`wait_for_page`](ObjectIo::wait_for_page). `None`: there is
+    /// none. The caller keeps the object, holds no lock and is in no epoch.
+    pub fn freeze_or_keep(self, object: SlabRef, index: u64) -> Option<Result<ObjectPage, Pfn>> {
+        let page = {
+            let mut top = Token::top();
+            let mut guard = Tries::new(self.0).lock(&self.object(object).trie, &mut top);
+            let entry = guard.cursor().lookup(index)?;
+            let pfn = entry.pfn();
+            if Data::of(self.frames.record(pfn)).is_taken() {
+                ObjectFrame(self.0).keep(pfn);
+                return Some(Err(pfn));
+            }
+            ObjectFrame(self.0).freeze(pfn);
+            (pfn, index & !(entry.order().frames() - 1))
+        };
+        // Who found it before is at his end.
+        self.epochs.synchronize(&self.machine, &mut Token::top());
+        Some(Ok(page))
+    }
+
     /// Waits until nobody has a page frozen whose frame the caller keeps, and no pager is at it;
     /// gives the frame back. As [`wait_for_pager`](ObjectIo::wait_for_pager).
     pub fn wait_for_page(self, pfn: Pfn) {

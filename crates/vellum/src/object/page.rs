@@ -123,22 +123,10 @@ impl<M: Machine> ObjectLayer<M> {
     /// through an entry.
     pub fn freeze(&self, object: SlabRef, index: u64) -> Option<ObjectPage> {
         loop {
-            let pfn = {
-                let mut top = Token::top();
-                let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
-                let entry = guard.cursor().lookup(index)?;
-                let (pfn, data) = (entry.pfn(), Data::of(self.frames.record(entry.pfn())));
-                if !data.is_taken() {
-                    ObjectFrame(self).freeze(pfn);
-                    drop(guard);
-                    // Who found it before is at his end.
-                    self.epochs.synchronize(&self.machine, &mut Token::top());
-                    return Some((pfn, index & !(entry.order().frames() - 1)));
-                }
-                ObjectFrame(self).keep(pfn);
-                pfn
-            };
-            ObjectIo(self).wait_for_page(pfn);
+            match ObjectIo(self).freeze_or_keep(object, index)? {
+                Ok(page) => return Some(page),
+                Err(taken) => ObjectIo(self).wait_for_page(taken),
+            }
         }
     }
 

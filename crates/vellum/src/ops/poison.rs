@@ -17,7 +17,7 @@ use crate::fault::object::{Split, UnmapObject};
 use crate::fault::{Faults, Migrate, Migrated, Seen};
 use crate::frame::{AllocRequest, SlabRef};
 use crate::machine::{Act, Machine, Use, Verb};
-use crate::object::{ObjectBlock, ObjectIo};
+use crate::object::ObjectIo;
 use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
@@ -128,8 +128,10 @@ impl<'v, M: Machine> Poison<'v, M> {
             let split = Split(self.0).try_split(object, index);
             split.inspect_err(|_| self.untake(new, Order::BASE)).map(|_| new)
         });
-        let done = new.map(|new| match ObjectBlock(self.0).freeze_any(object, index) {
-            Some((old, _)) if old == frame && !ObjectFrame(self.0).is_block(&[(old, index)]) => {
+        let done = new.map(|new| match ObjectIo(self.0).freeze_or_keep(object, index) {
+            Some(Ok((old, _)))
+                if old == frame && !ObjectFrame(self.0).is_block(&[(old, index)]) =>
+            {
                 UnmapObject(self.0).everywhere(object, &[(old, index)]);
                 if self.config.alloc_zero {
                     self.clear_page(new, va);
@@ -144,10 +146,14 @@ impl<'v, M: Machine> Poison<'v, M> {
             // Another page came there since the frame was seen, or none; or it is in somebody's
             // hand.
             other => {
-                other.into_iter().for_each(|other| self.thaw(other.0));
                 self.untake(new, Order::BASE);
-                let taken = ObjectBlock(self.0).keep_any_taken(object, index);
-                taken.map_or(Poisoned::Again, Poisoned::Taken)
+                match other {
+                    Some(Err(taken)) => Poisoned::Taken(taken),
+                    other => {
+                        other.into_iter().flatten().for_each(|page| self.thaw(page.0));
+                        Poisoned::Again
+                    }
+                }
             }
         });
         self.let_go_of(object);
