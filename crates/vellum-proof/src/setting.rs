@@ -5,8 +5,8 @@
 
 use vellum::addr::Order;
 use vellum::config::{
-    ClearBatch, ClearOrder, ClearStores, ClearUnit, Colours, Config, NumaPolicy, Preemption, Thp,
-    ZeroHuge,
+    ClearBatch, ClearOrder, ClearStores, ClearUnit, Colours, Config, CowHuge, NumaPolicy,
+    Preemption, Thp, ZeroHuge,
 };
 use vellum::machine::{Invalidation, MmuRules};
 use vellum_host::mmu::buffer::Shape;
@@ -105,6 +105,7 @@ impl Setting {
             file_readahead: [1, config.file_readahead][pick(2) as usize],
             file_around: [Order::BASE, config.file_around][pick(2) as usize],
             object_huge: [Thp::Never, Thp::Advise, Thp::Always][pick(3) as usize],
+            cow_huge: [CowHuge::Copy, CowHuge::Split][pick(2) as usize],
             ..config
         };
         Setting { arm, plan, config, scarce }
@@ -143,6 +144,7 @@ mod tests {
         );
         assert!(both(|s| s.config.alloc_zero) && both(|s| s.config.alloc_cursor));
         assert!(both(|s| s.config.clear_batch == ClearBatch::Pages(3)));
+        assert!(both(|s| s.config.cow_huge == CowHuge::Split));
         assert!(
             both(|s| s.config.file_readahead == 1) && both(|s| s.config.file_around > Order::BASE)
         );

@@ -11,7 +11,7 @@ pub use super::state::{State, assert_same};
 pub use crate::{listed, on_both};
 
 pub use vellum::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
-pub use vellum::config::{Colours, Config, NumaPolicy, Preemption, Thp, ZeroHuge};
+pub use vellum::config::{Colours, Config, CowHuge, NumaPolicy, Preemption, Thp, ZeroHuge};
 pub use vellum::entry::{Aarch64, CacheMode, Codec, Entry, X86_64};
 pub use vellum::error::{FaultError, InitError, NoMemory, ObjectError};
 pub use vellum::error::{PoisonError, RangeError, SpaceError};

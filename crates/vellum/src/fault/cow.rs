@@ -13,11 +13,12 @@
 //! What keeps the source is a reference. Nobody writes to it meanwhile: only a fork leaves
 //! translations that may write a page that is shared, and while it does no fault gets here
 //! (`fork.rs`); and while there is a reference no mapping is exclusive. If no huge frame
-//! is to be had it is split instead, and a sub-block copied in the same way in the same fault, so
-//! that a failure at any step leaves the leaf whole.
+//! is to be had, or `cow.huge=split`, it is split instead, and a sub-block copied in the same way
+//! in the same fault, so that a failure at any step leaves the leaf whole.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::clear::Extent;
+use crate::config::CowHuge;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory, Stopped};
 use crate::fault::zeros::ZeroPage;
@@ -187,6 +188,9 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let _in_hand = self.hands.begin(m);
         let level = seen.spot.level;
         let exactly = seen.attrs.leaf() != LeafSize::Policy;
+        if self.config.cow_huge == CowHuge::Split && !exactly {
+            return self.copy_sub_block(seen, epoch, old, order);
+        }
         let Ok(new) = self.alloc_block(order, &self.want(seen), exactly) else {
             return self.copy_sub_block(seen, epoch, old, order);
         };
@@ -275,10 +279,10 @@ impl<'v, M: Machine> Unshare<'v, M> {
         true
     }
 
-    /// As [`copy_large`](Self::copy_large) where no block of the leaf's size is to be had: the leaf
-    /// is split, but for the part that is written, in whose place the largest copy comes that
-    /// memory gives. The copy is made first, with nothing held and the leaf as it was, for the same
-    /// reason.
+    /// As [`copy_large`](Self::copy_large) where no block of the leaf's size is wanted, or none is
+    /// to be had: the leaf is split, but for the part that is written, in whose place the largest
+    /// copy comes that memory gives. The copy is made first, with nothing held and the leaf as it
+    /// was, for the same reason.
     #[cold]
     #[inline(never)]
     fn copy_sub_block(

@@ -19,6 +19,39 @@ fn reuses<C: Arch>() {
 
 on_both!(reuses, a_page_that_is_reused_faults_once_under_every_mmu);
 
+/// `cow.huge=split`, with memory for a copy of all of it.
+#[test]
+fn a_store_to_a_huge_page_of_a_fork_copies_4_kib_where_the_switch_says_so() {
+    let fx = fixture(4096, Config { cow_huge: CowHuge::Split, ..Config::default() });
+    let parent = fx.mapped(Va(GIB), MIB2, RW);
+    fx.poke(&parent, Va(GIB), 1).unwrap();
+    fx.poke(&parent, Va(GIB + MIB2 - 8), 2).unwrap();
+    let child = fx.vm.fork(&parent).unwrap();
+    let copied = || fx.vm.stats().get(Counter::CowCopies);
+    let (before, free) = (copied(), fx.vm.frames().free_frames(0));
+    assert_eq!(fx.vm.fault(&child, Va(GIB + 8), Access::Write), Ok(Fault::Copied(Level::ONE)));
+    fx.poke(&child, Va(GIB), 3).unwrap();
+    // A page and a table.
+    assert_eq!((copied() - before, free - fx.vm.frames().free_frames(0)), (1, 2));
+    assert_eq!((fx.usage(&child).huge_leaves, fx.usage(&parent).huge_leaves), (0, 1));
+    assert_eq!((fx.peek(&parent, Va(GIB)), fx.peek(&child, Va(GIB + MIB2 - 8))), (Ok(1), Ok(2)));
+    fx.check(&[&parent, &child]);
+    // Who is left alone with the page keeps all of it.
+    fx.vm.exit(child);
+    assert_eq!(fx.vm.fault(&parent, Va(GIB), Access::Write), Ok(Fault::Reused(Level::TWO)));
+    fx.end([parent]);
+
+    // A size that was asked for stays.
+    let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
+    let parent = fx.mapped(Va(GIB), MIB2, exactly);
+    fx.poke(&parent, Va(GIB), 1).unwrap();
+    let child = fx.vm.fork(&parent).unwrap();
+    assert_eq!(fx.vm.fault(&child, Va(GIB), Access::Write), Ok(Fault::Copied(Level::TWO)));
+    fx.check(&[&parent, &child]);
+    fx.vm.exit(child);
+    fx.end([parent]);
+}
+
 #[test]
 fn a_huge_page_shared_by_fork_is_copied_or_split_when_memory_is_fragmented() {
     let fx = fixture(2048, Config::default());
