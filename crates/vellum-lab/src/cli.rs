@@ -31,15 +31,19 @@ how fast the library is on this computer
 Exit code: 0 done, 1 it failed, 2 it was asked wrongly.";
 
 const RUN_EXAMPLES: &str = "\
-Each --vs adds a column: the base with those switches changed, and its ratio to the base. A switch
-that only --vs names, always with its default value, is at its plain value in the base (never, off,
-local, 4), so that there is something to compare with: --vs thp=always shows thp=never against
-thp=always. Say --set to choose the base yourself.
+The first column is the base: Linux's choices, with the huge pages of the host that was recorded.
+Each --vs adds a column: the base with those switches changed, and its ratio to the base. The last
+column has the library's own choices. With --as vellum the base has these.
+
+A switch that only --vs names, always with the value that the base has, is at its plain value in the
+base (never, off, local, 4), so that there is something to compare with: where the host gives huge
+pages always, --vs thp=always shows thp=never against thp=always. Say --set to choose the base
+yourself.
 
 Examples:
   vellum run --trace my.vt --machine milan
   vellum run --trace my.vt --machine milan --vs thp=always
-  vellum run --trace my.vt --machine westmere-ex --set thp=never --vs tlb.batch=off
+  vellum run --trace my.vt --machine westmere-ex --as vellum --set thp=never --vs tlb.batch=off
   vellum run --trace my.vt --machine host --cpus 4 --seed 7 --json";
 
 const BENCH_EXAMPLES: &str = "\
@@ -160,6 +164,17 @@ pub enum FileState {
     Cold,
 }
 
+/// Whose choices the base column has.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Choices {
+    /// Those of Linux, with the huge pages of the host that was recorded; the library's own are the
+    /// last column
+    #[default]
+    Linux,
+    /// The library's own
+    Vellum,
+}
+
 /// How the oracle checks a TLB hit.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OracleMode {
@@ -179,6 +194,9 @@ pub struct RunArgs {
     /// A machine by name (see `vellum machines`) or a machine file
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub machine: String,
+    /// Whose choices the first column has
+    #[arg(long = "as", value_enum, default_value_t)]
+    pub choices: Choices,
     /// Set a switch for every column (see `vellum switches`)
     #[arg(long, value_name = "SWITCH=VALUE")]
     pub set: Vec<String>,

@@ -4,16 +4,22 @@
 //! [`Config`] they make. The text is what tables and JSON print; the config is what the machine
 //! runs.
 //!
-//! `--vs X=V` asks "what does X=V do?". The library's defaults are the best known choices, so for
-//! most switches V is the default already and a base at defaults would compare a thing with itself.
-//! Therefore a switch which only `--vs` names, with nothing but its default, is *plain* in the
-//! base: the value that leaves the mechanism out. Rejected: refusing such a line (the commonest
-//! question would be an error), and plain values everywhere (a run without `--vs` would not be of
-//! the library's defaults).
+//! Who runs a program on Linux asks two things: what another setting of Linux would do, and what
+//! this library would. So the base has Linux's choices, with the huge pages of the host that was
+//! recorded ([`linux`]); each `--vs` changes those; and the last column has the library's own.
+//! `--as vellum` begins with these instead. Rejected: the library's choices as the base (readers
+//! took its cleared blocks and its copies of 2 MiB for their kernel's).
+//!
+//! `--vs X=V` asks "what does X=V do?". Where the base has V already, it would compare a thing with
+//! itself. Therefore a switch which only `--vs` names, with nothing but the base's value, is
+//! *plain* in the base: the value that leaves the mechanism out. Rejected: refusing such a line
+//! (the commonest question would be an error).
 
 use vellum::config::{Config, SWITCHES};
 use vellum::error::ConfigError;
+use vellum_trace::Header;
 
+use crate::cli::Choices;
 use crate::error::LabError;
 
 /// One column: a name, every switch's value, and the configuration they are.
@@ -59,8 +65,71 @@ impl Variant {
     }
 }
 
-/// The columns of one run, from `--set` and `--vs` as they were typed; the base is first.
-pub fn columns(set: &[String], vs: &[String]) -> Result<Vec<Variant>, LabError> {
+/// The switches that say what Linux 6.x does on x86-64, but for huge pages. Basis: outside, its
+/// sources: `process_huge_page` clears page by page towards the one that faulted, through the
+/// caches; a store to a shared huge page splits it; there is one zero page; `fault_around_bytes`
+/// and `read_ahead_kb` are the library's defaults, too.
+const LINUX: &[(&str, &str)] = &[
+    ("clear.unit", "page"),
+    ("clear.order", "near-last"),
+    ("clear.stores", "cached"),
+    ("zero.colours", "1"),
+    ("cow.huge", "split"),
+];
+
+/// What the kernel of the host that was recorded does, as far as switches can say it. Where the
+/// trace does not tell, as the kernel's own default: huge pages are given to who asks, a huge page
+/// of zeros is used, shared memory has base pages.
+pub fn linux(recorded: &Header) -> Variant {
+    let thp = match chosen(&recorded.host_thp) {
+        Some("always") => "always",
+        Some("never") => "never",
+        _ => "advise",
+    };
+    let shmem = match chosen(&recorded.host_thp_shmem) {
+        Some("always" | "force") => "always",
+        Some("advise" | "within_size") => "advise",
+        _ => "never",
+    };
+    let zeros = if recorded.host_thp_zero_page.trim() == "0" { "off" } else { "page" };
+    let mut linux = Variant { name: "linux".to_owned(), ..Variant::defaults() };
+    let recorded = [("thp", thp), ("object.huge", shmem), ("zero.huge", zeros)];
+    for (name, value) in LINUX.iter().chain(&recorded) {
+        linux.set(name, value).expect("a switch that there is takes this value");
+    }
+    linux
+}
+
+/// The word that a file of `/sys` has in brackets.
+fn chosen(text: &str) -> Option<&str> {
+    text.split_once('[')?.1.split_once(']').map(|(word, _)| word)
+}
+
+/// The columns of one run, from `--as`, `--set` and `--vs` as they were typed; the base is first,
+/// and last, beside Linux's choices, come the library's.
+pub fn columns(
+    choices: Choices,
+    recorded: &Header,
+    set: &[String],
+    vs: &[String],
+) -> Result<Vec<Variant>, LabError> {
+    let start = match choices {
+        Choices::Linux => linux(recorded),
+        Choices::Vellum => Variant::defaults(),
+    };
+    let mut columns = changed(&start, set, vs)?;
+    if choices == Choices::Linux {
+        let mut own = changed(&Variant::defaults(), set, &[])?.remove(0);
+        own.name = "vellum".to_owned();
+        if columns.iter().all(|c| c.values != own.values) {
+            columns.push(own);
+        }
+    }
+    Ok(columns)
+}
+
+/// The columns that begin with a set of values.
+fn changed(start: &Variant, set: &[String], vs: &[String]) -> Result<Vec<Variant>, LabError> {
     let set = set.iter().map(|s| pairs(s)).collect::<Result<Vec<_>, _>>()?.concat();
     let vs = vs.iter().map(|s| pairs(s)).collect::<Result<Vec<_>, _>>()?;
 
@@ -68,7 +137,7 @@ pub fn columns(set: &[String], vs: &[String]) -> Result<Vec<Variant>, LabError> 
     for pairs in &vs {
         once(pairs)?;
     }
-    let mut base = Variant::defaults();
+    let mut base = start.clone();
     for (name, value) in &set {
         base.set(name, value)?;
     }
@@ -76,7 +145,7 @@ pub fn columns(set: &[String], vs: &[String]) -> Result<Vec<Variant>, LabError> 
         let asked: Vec<&str> =
             vs.iter().flatten().filter(|(n, _)| *n == s.name).map(|(_, v)| *v).collect();
         let chosen = set.iter().any(|(n, _)| *n == s.name);
-        if !chosen && !asked.is_empty() && asked.iter().all(|v| *v == s.default) {
+        if !chosen && !asked.is_empty() && asked.iter().all(|v| *v == start.get(s.name)) {
             base.set(s.name, plain(s.name, s.values))?;
         }
     }
@@ -96,7 +165,7 @@ pub fn columns(set: &[String], vs: &[String]) -> Result<Vec<Variant>, LabError> 
             vs[twin - 1].iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(",")
         )));
     }
-    name_columns(&mut columns);
+    name_columns(start, &mut columns);
     Ok(columns)
 }
 
@@ -133,9 +202,9 @@ fn plain(name: &str, values: &'static str) -> &'static str {
 }
 
 /// The base is named by its values of the switches in which columns differ (when none do, by what
-/// differs from the defaults), the others by what differs from the base. With many switches in play
-/// the base is just that.
-fn name_columns(columns: &mut [Variant]) {
+/// differs from where it started), the others by what differs from the base. With many switches in
+/// play the base is just that.
+fn name_columns(start: &Variant, columns: &mut [Variant]) {
     let names = |c: &Variant, shown: &dyn Fn(&str) -> bool| {
         let pairs = SWITCHES
             .iter()
@@ -147,14 +216,13 @@ fn name_columns(columns: &mut [Variant]) {
     let Some((base, others)) = columns.split_first_mut() else { return };
     let mut shown = names(base, &|n| others.iter().any(|c| c.get(n) != base.get(n)));
     if shown.is_empty() {
-        let defaults = Variant::defaults();
-        shown = names(base, &|n| base.get(n) != defaults.get(n));
+        shown = names(base, &|n| base.get(n) != start.get(n));
     }
     for c in others {
         c.name = names(c, &|n| c.get(n) != base.get(n)).join(",");
     }
     base.name = match shown.len() {
-        0 => "defaults".to_owned(),
+        0 => start.name.clone(),
         1 | 2 => shown.join(","),
         _ => "base".to_owned(),
     };
@@ -187,6 +255,54 @@ mod tests {
 
     fn strings(s: &[&str]) -> Vec<String> {
         s.iter().map(|s| (*s).to_owned()).collect()
+    }
+
+    /// The columns of the library's own choices.
+    fn columns(set: &[String], vs: &[String]) -> Result<Vec<Variant>, LabError> {
+        super::columns(Choices::Vellum, &Header::default(), set, vs)
+    }
+
+    fn host(thp: &str, zero_page: &str) -> Header {
+        let (host_thp, host_thp_zero_page) = (thp.to_owned(), zero_page.to_owned());
+        Header { host_thp, host_thp_zero_page, ..Header::default() }
+    }
+
+    #[test]
+    fn the_base_is_linux_as_it_was_recorded_and_the_last_column_the_librarys_own() {
+        let columns = |host: &Header, set: &[&str], vs: &[&str]| {
+            super::columns(Choices::Linux, host, &strings(set), &strings(vs)).unwrap()
+        };
+        let names = |columns: &[Variant]| {
+            columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(" | ")
+        };
+        let madvise = host("always [madvise] never", "1");
+        let c = columns(&madvise, &[], &[]);
+        assert_eq!(names(&c), "linux | vellum");
+        assert_eq!((c[0].get("thp"), c[0].get("cow.huge")), ("advise", "split"));
+        assert_eq!((c[0].get("zero.huge"), c[0].get("clear.unit")), ("page", "page"));
+        assert_eq!(c[1].config, Config::default());
+
+        let c = columns(&madvise, &[], &["thp=always"]);
+        assert_eq!(names(&c), "thp=advise | thp=always | vellum");
+        assert!(c[..2].iter().all(|c| c.get("clear.stores") == "cached"));
+
+        // What the host has already is asked for with what it has not.
+        let c = columns(&host("[always] madvise never", "0"), &[], &["thp=always"]);
+        assert_eq!(names(&c), "thp=never | thp=always | vellum");
+        assert!(c[..2].iter().all(|c| c.get("zero.huge") == "off"));
+
+        // `--set` reaches all, and a column is not shown twice.
+        let c = columns(&madvise, &["thp=never"], &[]);
+        assert_eq!(names(&c), "thp=never | vellum");
+        assert!(c.iter().all(|c| c.get("thp") == "never"));
+        let all: Vec<String> =
+            SWITCHES.iter().map(|s| format!("{}={}", s.name, s.default)).collect();
+        let c = super::columns(Choices::Linux, &madvise, &all, &[]).unwrap();
+        assert_eq!(c.len(), 1);
+
+        // A trace that does not say: the kernel's own defaults.
+        assert_eq!(linux(&Header::default()).get("thp"), "advise");
+        assert_eq!(linux(&Header::default()).get("zero.huge"), "page");
     }
 
     #[test]

@@ -51,6 +51,12 @@ pub struct Header {
     pub host_kernel: String,
     /// `/sys/kernel/mm/transparent_hugepage/enabled` of the recording host, as it read.
     pub host_thp: String,
+    /// `defrag` beside it: how hard the host looks for a huge page at a fault.
+    pub host_thp_defrag: String,
+    /// `use_zero_page` beside it: whether reads get a huge page of zeros.
+    pub host_thp_zero_page: String,
+    /// `shmem_enabled` beside it: as `enabled`, for shared memory.
+    pub host_thp_shmem: String,
     /// Sampling windows as the user wrote them; empty if every access was kept.
     pub window: String,
     /// Figures of the native run, if there was one.
@@ -72,6 +78,9 @@ const T_KERNEL: u64 = 5;
 const T_THP: u64 = 6;
 const T_WINDOW: u64 = 7;
 const T_NATIVE: u64 = 8;
+const T_THP_DEFRAG: u64 = 9;
+const T_THP_ZERO_PAGE: u64 = 10;
+const T_THP_SHMEM: u64 = 11;
 
 fn clip(s: &str, max: usize) -> &str {
     let mut end = s.len().min(max);
@@ -111,6 +120,15 @@ impl Header {
         field(&mut out, T_PAGE, &page);
         field(&mut out, T_KERNEL, clip(&self.host_kernel, MAX_TEXT).as_bytes());
         field(&mut out, T_THP, clip(&self.host_thp, MAX_TEXT).as_bytes());
+        for (tag, said) in [
+            (T_THP_DEFRAG, &self.host_thp_defrag),
+            (T_THP_ZERO_PAGE, &self.host_thp_zero_page),
+            (T_THP_SHMEM, &self.host_thp_shmem),
+        ] {
+            if !said.is_empty() {
+                field(&mut out, tag, clip(said, MAX_TEXT).as_bytes());
+            }
+        }
         field(&mut out, T_WINDOW, clip(&self.window, MAX_TEXT).as_bytes());
         if let Some(n) = self.native {
             let mut v = Vec::new();
@@ -152,6 +170,9 @@ impl Header {
                 T_PAGE => h.page_size = Bytes::new(value).varint()?,
                 T_KERNEL => h.host_kernel = text(value)?,
                 T_THP => h.host_thp = text(value)?,
+                T_THP_DEFRAG => h.host_thp_defrag = text(value)?,
+                T_THP_ZERO_PAGE => h.host_thp_zero_page = text(value)?,
+                T_THP_SHMEM => h.host_thp_shmem = text(value)?,
                 T_WINDOW => h.window = text(value)?,
                 T_NATIVE => {
                     let mut v = Bytes::new(value);
@@ -182,6 +203,10 @@ mod tests {
             command: vec!["sqlite3".into(), ":memory:".into()],
             arch: "x86_64".into(),
             page_size: 4096,
+            host_thp: "always [madvise] never".into(),
+            host_thp_defrag: "always defer defer+madvise [madvise] never".into(),
+            host_thp_zero_page: "1".into(),
+            host_thp_shmem: "always within_size advise [never] deny force".into(),
             native: Some(NativeRun { minor_faults: 79_902, thp_off: true, ..NativeRun::default() }),
             ..Header::default()
         };

@@ -4,22 +4,26 @@ use serde_json::json;
 
 use super::machines;
 use super::output::{print, print_json};
-use crate::cli::{FileState, RunArgs};
+use crate::cli::{Choices, FileState, RunArgs};
 use crate::error::LabError;
 use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::{GROUPS, json, number, table};
+use crate::report::{GROUPS, SCREEN, json, number, table};
 use crate::switches;
 
 /// A difference in faults beyond this deserves a flag: 5 %.
 const FAULTS_OFF: f64 = 0.05;
 
+/// Counters of a replay that used huge pages.
+const HUGE: [&str; 4] =
+    ["thp_fault_alloc", "thp_zero_page_fault", "thp_collapse_alloc", "thp_file_mapped"];
+
 /// Replays and prints.
 pub fn run(args: &RunArgs) -> Result<(), LabError> {
-    let columns = switches::columns(&args.set, &args.vs)?;
     let machine = machines::find(&args.machine)?;
     let trace = Trace::open(&args.trace)?;
+    let columns = switches::columns(args.choices, &trace.header, &args.set, &args.vs)?;
     let experiment = Experiment {
         trace: &trace,
         machine: &machine,
@@ -73,8 +77,17 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
         if used > 1 { "s" } else { "" },
         args.seed
     );
-    out.push_str(&table::full(GROUPS, &table_columns(&results)));
+    let shown = table_columns(&results);
+    let verdict = table::verdict(SCREEN, &shown);
+    if !verdict.is_empty() {
+        out.push_str(&verdict);
+        out.push('\n');
+    }
+    out.push_str(&table::full(GROUPS, &shown));
     out.push('\n');
+    if args.choices == Choices::Linux {
+        out.push_str(&legend(&trace));
+    }
     for line in notes(&trace, &results, args.files) {
         out.push_str(&line);
         out.push('\n');
@@ -82,6 +95,15 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     out.push_str(&effort.line());
     out.push('\n');
     print(&out)
+}
+
+/// Whose choices the columns have.
+fn legend(trace: &Trace) -> String {
+    let recorded = match trace.header.host_kernel.as_str() {
+        "" => "at its defaults: the trace does not say whose".to_owned(),
+        release => format!("{release}, as on the host that was recorded"),
+    };
+    format!("base: Linux {recorded}; `vellum`: this library's own choices\n")
 }
 
 /// Columns as tables want them.
@@ -133,12 +155,13 @@ pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<Str
     notes
 }
 
-/// The native run beside the simulated one: the column with the same page policy, if there is one.
+/// The native run, which has base pages alone, beside a column that used no others.
 fn native(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String> {
     let Some(native) = trace.header.native else { return Vec::new() };
     let faults = native.minor_faults as i64;
     let base_pages = |c: &&Column<'_>| {
-        c.finished.complete && c.variant.values.iter().any(|(n, v)| *n == "thp" && v == "never")
+        let used = |name| c.finished.counters.get(name).unwrap_or(0);
+        c.finished.complete && HUGE.iter().all(|name| used(name) == 0)
     };
     let Some(column) = results.iter().find(base_pages) else {
         let taken = number::grouped(faults);

@@ -1,7 +1,8 @@
 //! `vellum` without a command: the shipped programs, each with one question, then the published
 //! experiments, on one screen.
 //!
-//! Every figure is measured here and now. A section is a trace, a machine and two columns. Sections
+//! Every figure is measured here and now. A section is a trace, a machine and three columns: Linux
+//! as it was recorded, Linux with another setting, the library's own choices. Sections
 //! run one after the other, columns side by side, and each is printed as soon as it is done, so
 //! that Ctrl-C keeps the rest. The screen is done within a minute: a section that would take longer
 //! than what is left, at the speed measured so far, is named with its command instead. Time is
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::machines;
 use super::output::print;
 use super::run::{notes, table_columns};
-use crate::cli::{FileState, Layout, OracleMode};
+use crate::cli::{Choices, FileState, Layout, OracleMode};
 use crate::error::LabError;
 use crate::experiment::{Effort, Experiment, Trace};
 use crate::progress::Progress;
@@ -33,7 +34,6 @@ struct Section {
     trace: &'static str,
     title: &'static str,
     machine: &'static str,
-    set: &'static str,
     vs: &'static str,
 }
 
@@ -42,21 +42,13 @@ const SECTIONS: &[Section] = &[
         trace: "sqlite-join.vt",
         title: "A real program",
         machine: "milan",
-        set: "thp=never",
         vs: "thp=always",
     },
-    Section {
-        trace: "sort.vt",
-        title: "Threads",
-        machine: "westmere-ex",
-        set: "thp=never",
-        vs: "thp=always",
-    },
+    Section { trace: "sort.vt", title: "Threads", machine: "westmere-ex", vs: "thp=always" },
     Section {
         trace: "python-store.vt",
         title: "Slow memory, a node without CPUs",
         machine: "tiered",
-        set: "thp=never",
         vs: "numa=bind:1",
     },
 ];
@@ -76,7 +68,8 @@ pub fn run() -> Result<(), LabError> {
             break;
         }
         let trace = Trace::open(&shipped::trace(section.trace)?)?;
-        let columns = switches::columns(&[section.set.to_owned()], &[section.vs.to_owned()])?;
+        let vs = [section.vs.to_owned()];
+        let columns = switches::columns(Choices::Linux, &trace.header, &[], &vs)?;
         let work = trace.accesses() * columns.len() as u64;
         let expected = match effort.accesses {
             0 => Duration::ZERO,
@@ -107,7 +100,9 @@ pub fn run() -> Result<(), LabError> {
         }
         results.iter().for_each(|c| effort.add(&c.finished));
         let mut out = title(i + 1, section, &trace, start.elapsed());
-        out.push_str(&table::section(SCREEN, &table_columns(&results)));
+        let columns = table_columns(&results);
+        out.push_str(&table::verdict(SCREEN, &columns));
+        out.push_str(&table::section(SCREEN, &columns));
         for note in notes(&trace, &results, FileState::Warm) {
             let _ = writeln!(out, "   {note}");
         }
@@ -221,8 +216,8 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
     for s in left_out {
         let _ = writeln!(
             out,
-            "left out for time:\n  ./run run --trace {TRACES}/{} --machine {} --set {} --vs {}",
-            s.trace, s.machine, s.set, s.vs
+            "left out for time:\n  ./run run --trace {TRACES}/{} --machine {} --vs {}",
+            s.trace, s.machine, s.vs
         );
     }
     if effort.accesses > 0 {
@@ -288,7 +283,7 @@ mod tests {
         let mut text = head() + &foot(&effort, &all);
         for (i, s) in SECTIONS.iter().enumerate() {
             text += &title(i + 1, s, &trace, Duration::from_secs(50));
-            switches::columns(&[s.set.to_owned()], &[s.vs.to_owned()]).unwrap();
+            switches::columns(Choices::Linux, &trace.header, &[], &[s.vs.to_owned()]).unwrap();
             machines::find(s.machine).unwrap();
         }
         for note in notes(&trace, &[], FileState::Warm) {

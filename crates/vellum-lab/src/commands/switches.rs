@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 use vellum::config::SWITCHES;
+use vellum_trace::Header;
 
 use super::output::{print, print_json};
 use crate::cli::SwitchesArgs;
 use crate::error::LabError;
+use crate::switches::linux;
 use crate::text;
 
 /// Prints the list.
@@ -47,14 +49,24 @@ pub fn markdown() -> String {
          A switch has one name everywhere: in `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of\n\
          `vellum run`, and as a field of `vellum::config::Config`. This page is what\n\
          `vellum switches --markdown` prints; a test compares the two.\n\n\
-         `--set` changes every column of a table. Each `--vs` adds a column: the base with those\n\
-         switches changed. If a switch appears only in `--vs`, and always with its default, the\n\
-         base has its plain value instead (never, off, local, 4).\n\n\
+         The base of a table has Linux's choices (below), its last column the library's own,\n\
+         which are the defaults. `--set` changes every column. Each `--vs` adds one: the base\n\
+         with those switches changed. If a switch appears only in `--vs`, and always with the\n\
+         value that the base has, the base has its plain value instead (never, off, local, 4).\n\n\
          | switch | values | default | what it trades |\n|---|---|---|---|\n",
     );
     for s in SWITCHES {
         let values = s.values.replace('|', "\\|");
         let _ = writeln!(out, "| `{}` | `{}` | `{}` | {} |", s.name, values, s.default, s.trades);
+    }
+    out += "\nLinux's choices are the defaults but for the following. `thp`, `object.huge` and\n\
+            `zero.huge` are as the recorded host had them (`enabled`, `shmem_enabled`,\n\
+            `use_zero_page`), and as here where a trace does not say.\n\n";
+    let linux = linux(&Header::default());
+    for (s, (name, value)) in SWITCHES.iter().zip(&linux.values) {
+        if s.default != value {
+            let _ = writeln!(out, "- `{name}={value}`");
+        }
     }
     out
 }

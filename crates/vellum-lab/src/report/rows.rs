@@ -37,7 +37,7 @@ pub struct Row {
     pub unit: Unit,
     /// Printed even if it is zero everywhere.
     pub always: bool,
-    /// A remark beside two columns.
+    /// What a value comes to beside the base's.
     pub remark: Option<Remark>,
 }
 
@@ -181,15 +181,15 @@ fn time_remark(value: i64, base: i64) -> String {
     match change(value, base) {
         Some(p) if p < 0 => format!("{} % less time", -p),
         Some(p) if p > 0 => format!("{p} % more time"),
-        _ => String::new(),
+        _ => "the same time".to_owned(),
     }
 }
 
 fn memory_remark(value: i64, base: i64) -> String {
     match change(value, base) {
         Some(p) if p < 0 => format!("{} % less memory", -p),
-        Some(p) if p > 0 => format!("{p} % more memory: the price"),
-        _ => String::new(),
+        Some(p) if p > 0 => format!("{p} % more memory"),
+        _ => "the same memory".to_owned(),
     }
 }
 

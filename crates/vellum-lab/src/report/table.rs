@@ -2,8 +2,8 @@
 //! first.
 //!
 //! Tables are at most [`WIDTH`] columns wide. More variants go into further blocks, each with the
-//! base again, since nobody reads lines that wrap. Remarks ("19 % less time") appear where there is
-//! one variant beside the base.
+//! base again, since nobody reads lines that wrap. What the table comes to is said before it, a
+//! line for each variant ([`verdict`]).
 
 use std::fmt::Write as _;
 
@@ -46,6 +46,25 @@ pub fn full(groups: &[Group], columns: &[Column<'_>]) -> String {
         out.push('\n');
     }
     out.pop();
+    out
+}
+
+/// What each column but the first comes to beside the first: `thp=always: 19 % less time, 16 % more
+/// memory`.
+pub fn verdict(rows: &[Row], columns: &[Column<'_>]) -> String {
+    let Some((base, others)) = columns.split_first() else { return String::new() };
+    let mut out = String::new();
+    for column in others.iter().filter(|column| column.complete && base.complete) {
+        let remarks = rows.iter().filter_map(|row| {
+            let (value, base) =
+                (column.counters.get(row.counter)?, base.counters.get(row.counter)?);
+            Some(row.remark?(value, base))
+        });
+        let said: Vec<String> = remarks.collect();
+        if !said.is_empty() {
+            let _ = writeln!(out, "   {}: {}", column.name, said.join(", "));
+        }
+    }
     out
 }
 
@@ -145,15 +164,6 @@ fn line(row: &Row, block: &[Column<'_>]) -> String {
             let _ = write!(text, "{ratio:>RATIO$}");
         }
     }
-    if let ([Some(base), Some(value)], Some(remark)) = (values.as_slice(), row.remark)
-        && block.iter().all(|c| c.complete)
-    {
-        let room = WIDTH.saturating_sub(text.chars().count() + 3);
-        let remark = remark(*value, *base);
-        if !remark.is_empty() && remark.chars().count() <= room {
-            let _ = write!(text, "   {remark}");
-        }
-    }
     let mut text = text.trim_end().to_owned();
     text.push('\n');
     text
@@ -171,7 +181,7 @@ fn cell(unit: Unit, value: i64, total: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::GROUPS;
+    use crate::report::{GROUPS, SCREEN};
 
     fn counters(list: &[(&'static str, i64)]) -> Counters {
         let mut c = Counters::new();
@@ -182,28 +192,21 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_was_stopped_has_no_ratio_and_no_remark() {
+    fn a_column_that_was_stopped_has_no_ratio_and_no_verdict() {
         let a = counters(&[("pgfault", 80), ("rss_peak_bytes", 312 << 20)]);
         let b = counters(&[("pgfault", 20), ("rss_peak_bytes", 361 << 20)]);
-        let text = |complete| {
-            full(
-                GROUPS,
-                &[
-                    Column { name: "whole", counters: &a, complete: true },
-                    Column { name: "part", counters: &b, complete },
-                ],
-            )
+        let columns = |complete| {
+            let whole = Column { name: "whole", counters: &a, complete: true };
+            [whole, Column { name: "part", counters: &b, complete }]
         };
-        assert!(text(true).contains("0.25") && text(true).contains("more memory"));
-        assert!(
-            !text(false).contains("0.25") && !text(false).contains("more memory"),
-            "{}",
-            text(false)
-        );
+        assert!(full(GROUPS, &columns(true)).contains("0.25"));
+        assert_eq!(verdict(SCREEN, &columns(true)), "   part: 16 % more memory\n");
+        assert!(!full(GROUPS, &columns(false)).contains("0.25"));
+        assert_eq!(verdict(SCREEN, &columns(false)), "");
     }
 
     #[test]
-    fn two_columns_show_their_ratio_and_the_price() {
+    fn two_columns_show_their_ratio_and_what_it_comes_to() {
         let a = counters(&[
             ("pgfault", 79_871),
             ("estimate_total", 3_440_000_000),
@@ -214,21 +217,18 @@ mod tests {
             ("estimate_total", 2_800_000_000),
             ("rss_peak_bytes", 361 << 20),
         ]);
-        let text = full(
-            GROUPS,
-            &[
-                Column { name: "thp=never", counters: &a, complete: true },
-                Column { name: "thp=always", counters: &b, complete: true },
-            ],
-        );
+        let columns = [
+            Column { name: "thp=never", counters: &a, complete: true },
+            Column { name: "thp=always", counters: &b, complete: true },
+        ];
+        assert_eq!(verdict(SCREEN, &columns), "   thp=always: 19 % less time, 16 % more memory\n");
         assert_eq!(
-            text,
+            full(GROUPS, &columns),
             "                                  thp=never     thp=always    ratio\n\
              faults\n   page faults                       79,871            214    0.003\n\
-             memory\n   RSS, peak                        312 MiB        361 MiB     1.16   \
-             16 % more memory: the price\n\
+             memory\n   RSS, peak                        312 MiB        361 MiB     1.16\n\
              modelled cycles\n   total                            3.440 G        2.800 G     \
-             0.81   19 % less time\n"
+             0.81\n"
         );
     }
 

@@ -1,6 +1,6 @@
 //! What a replay counts, on programs small enough to know the answer.
 
-use crate::common::{R, RW, RX, Script, count, counters};
+use crate::common::{R, RW, RX, Script, count, counters, vellum};
 use vellum_trace::event::{Advice, Change, Event, Flags, Map, MapKind, Prot};
 
 const NEVER: &[&str] = &["--machine", "tiny", "--set", "thp=never"];
@@ -44,6 +44,36 @@ fn the_kinds_of_cycles_add_up_to_the_total() {
             assert!(count(&c, "cycles_total") > 0 && count(&c, "cycles_clear") > 0);
         }
     }
+}
+
+/// Whoever says nothing sees Linux first and the library last; each clears in its own way.
+#[test]
+fn a_run_begins_with_linux_and_ends_with_the_librarys_own_choices() {
+    let mut s = Script::new();
+    let m = s.anon(4 * 512);
+    s.touch(m, 0..4 * 512);
+    let file = s.file("as.vt");
+    let args = ["run", "--trace", file.path(), "--machine", "milan", "--json"];
+    let run = |more: &[&str]| {
+        let said = vellum(&[&args[..], more].concat());
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        doc["variants"].as_array().expect("variants").clone()
+    };
+    let columns = run(&["--vs", "thp=always"]);
+    let names: Vec<&str> = columns.iter().filter_map(|c| c["name"].as_str()).collect();
+    assert_eq!(names, ["thp=advise", "thp=always", "vellum"]);
+    let switch =
+        |name: &str| columns.iter().map(|c| c["switches"][name].clone()).collect::<Vec<_>>();
+    assert_eq!(switch("cow.huge"), ["split", "split", "copy"]);
+    assert_eq!(switch("clear.unit"), ["page", "page", "extent"]);
+    let counted =
+        |name: &str| columns.iter().map(|c| c["counters"][name].as_i64()).collect::<Vec<_>>();
+    assert_eq!(counted("thp_fault_alloc"), [Some(0), Some(4), Some(4)]);
+    // Four blocks cleared through the caches, and around them.
+    let lines = counted("llc_misses_kernel");
+    assert!(lines[1] > lines[2].map(|lines| 10 * lines), "{lines:?}");
+    assert_eq!(run(&["--as", "vellum"]).len(), 1);
 }
 
 #[test]

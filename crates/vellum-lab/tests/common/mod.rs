@@ -168,13 +168,16 @@ pub const RW: Prot = Prot(3);
 pub const R: Prot = Prot(1);
 pub const RX: Prot = Prot(5);
 
-/// A run's JSON: the counters of its columns.
+/// A run's JSON: the counters of its columns, which begin with the library's own choices.
 pub fn counters(
     trace: &Temporary,
     more: &[&str],
 ) -> Vec<serde_json::Map<String, serde_json::Value>> {
-    let args: Vec<&str> =
-        ["run", "--trace", trace.path(), "--json"].iter().chain(more).copied().collect();
+    let args: Vec<&str> = ["run", "--as", "vellum", "--trace", trace.path(), "--json"]
+        .iter()
+        .chain(more)
+        .copied()
+        .collect();
     let said = vellum(&args);
     assert_eq!(said.code, Some(0), "{}", said.err);
     let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");

@@ -260,13 +260,17 @@ pub fn record(options: &Options) -> Result<RecordReport, RecordError> {
     }
     // SAFETY: sysconf has no preconditions.
     let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let thp = |name: &str| host_text(&format!("/sys/kernel/mm/transparent_hugepage/{name}"));
     let header = Header {
         command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         recorder: Recorder::Qemu,
         arch: "x86_64".into(),
         page_size: u64::try_from(page_size).unwrap_or(0),
         host_kernel: host_text("/proc/sys/kernel/osrelease"),
-        host_thp: host_text("/sys/kernel/mm/transparent_hugepage/enabled"),
+        host_thp: thp("enabled"),
+        host_thp_defrag: thp("defrag"),
+        host_thp_zero_page: thp("use_zero_page"),
+        host_thp_shmem: thp("shmem_enabled"),
         window: options.window.map(|w| w.to_string()).unwrap_or_default(),
         native: native.as_ref().map(|n| n.0),
     };
