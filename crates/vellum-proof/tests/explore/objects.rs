@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::scarce::starve;
+use crate::scarce::{leave_blocks, starve};
 use vellum::addr::Va;
 use vellum::config::{Config, Thp};
 use vellum::error::ObjectError;
@@ -217,6 +217,25 @@ fn a_page_that_went_is_not_read_when_its_frame_is_used_anew() {
         numbered
     };
     let done = explore(&make, &[punch, read], 2, u64::MAX);
+    println!("{done:?}");
+    assert!(done.schedules > 10);
+}
+
+#[test]
+fn a_page_that_a_block_replaced_is_not_read_when_its_frame_is_used_anew() {
+    let read: Script<Numbered> = Rc::new(|l| assert_eq!(l.read(0), 1));
+    let collapse: Script<Numbered> = Rc::new(|l| {
+        assert_eq!(l.fixture.vm.objects().collapse(&l.object, 0), Ok(true));
+        l.write(600, 9);
+    });
+    let make = || {
+        let numbered = Numbered::new(1024, Thp::Never);
+        // A node is there for the page to come, and no frame but those that the block replaces.
+        numbered.write(601, 9);
+        leave_blocks(&numbered.fixture, 1);
+        numbered
+    };
+    let done = explore(&make, &[collapse, read], 2, 200_000);
     println!("{done:?}");
     assert!(done.schedules > 10);
 }

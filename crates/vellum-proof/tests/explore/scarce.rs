@@ -235,7 +235,7 @@ pub fn huge(frames: u64, zero_huge: ZeroHuge) -> (Fixture, Space) {
 }
 
 /// Takes all memory but so many blocks of 2 MiB.
-fn leave_blocks(l: &Fixture, blocks: usize) {
+pub fn leave_blocks(l: &Fixture, blocks: usize) {
     (0..blocks).for_each(|_| l.take(Order::HUGE.get()));
     starve(l, 0);
     for _ in 0..blocks {

@@ -301,6 +301,8 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         }
     }
     unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        step(false);
+        shared_word_touched();
         assert!(offset + bytes.len() <= PAGE_SIZE);
         // SAFETY: as in `read`.
         unsafe {

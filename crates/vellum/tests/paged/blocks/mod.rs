@@ -147,6 +147,11 @@ fn logged<C: Arch>() {
     assert_eq!(objects.harvest(&f.object, 0, &mut pages), Ok(1));
     assert_eq!((pages[0], objects.usage(&f.object).huge_pages), (800 * KIB4, 0));
     assert_eq!((f.peek(3), f.peek(4), f.peek(801)), (Ok(99), Ok(5), Ok(802)));
+    // A store where nothing of a block is mapped gets the right to write by one fault.
+    assert_eq!(f.fx.vm.advise(&f.space, AT, 2 * MIB2, Advice::Collapse), Ok(()));
+    assert_eq!(f.fx.vm.fault(&f.space, page_at(3), Access::Write), Ok(Fault::Object));
+    let leaf = f.fx.leaf(&f.space, page_at(3));
+    assert_eq!((leaf.level, leaf.flags.write), (Level::ONE, true));
     f.fx.check(&[&f.space]);
     f.end([]);
 }
@@ -183,24 +188,25 @@ fn beside_a_collapse_what_is_written_is_known_as_written() {
             Rc::new(f)
         }
     };
+    let collapse = |f: &Paged| assert!(f.collapse(0).is_ok());
     for (what, write) in WRITERS {
+        let check = |f: Paged| {
+            let word = if what == "a hole" { 0 } else { 99 };
+            assert_eq!((f.word(5), f.peek(5)), (Ok(word), Ok(word)), "{what}");
+            assert_eq!((f.word(50), f.word(51)), (Ok(51), Ok(0)), "{what}");
+            let mut told = [0; 512];
+            let count = f.fx.vm.objects().harvest(&f.object, 0, &mut told).unwrap();
+            assert_eq!(told[..count], [5 * KIB4], "{what}");
+            f.fx.check(&[&f.space]);
+        };
         for maps in [true, false] {
-            let places = at_every_step(
-                make(maps),
-                write,
-                |f| assert!(f.collapse(0).is_ok()),
-                |f| {
-                    let word = if what == "a hole" { 0 } else { 99 };
-                    assert_eq!((f.word(5), f.peek(5)), (Ok(word), Ok(word)), "{what}");
-                    assert_eq!((f.word(50), f.word(51)), (Ok(51), Ok(0)), "{what}");
-                    let mut told = [0; 512];
-                    let count = f.fx.vm.objects().harvest(&f.object, 0, &mut told).unwrap();
-                    assert_eq!(told[..count], [5 * KIB4], "{what}");
-                    f.fx.check(&[&f.space]);
-                },
-            );
+            let places = at_every_step(make(maps), write, collapse, check);
             println!("{what}: {places} places");
             assert!(places > 2, "{what} met a collapse at {places} places");
         }
+        // The other way round: what is written while a collapse is under way.
+        let places = at_every_step(make(true), collapse, write, check);
+        println!("{what} beside a collapse: {places} places");
+        assert!(places > 2, "a collapse met {what} at {places} places");
     }
 }

@@ -83,6 +83,23 @@ fn becomes<C: Arch>() {
 }
 
 #[test]
+fn what_an_object_did_not_have_is_zero_in_its_block() {
+    let blocks = pages_of::<X86_64>(512, 2048);
+    // All that is free has been written.
+    let old = blocks.fx.object(4 * MIB2);
+    let mut written = 0;
+    while blocks.fx.vm.objects().write(&old, written * KIB4, &[0xff; 4096]).1.is_ok() {
+        written += 1;
+    }
+    assert!(written > 1024, "{written}");
+    blocks.fx.vm.objects().discard(old);
+    blocks.write(9, 10);
+    assert_eq!(blocks.collapse(0), Ok(true));
+    assert_eq!((0..512).find(|&page| blocks.word(page) != 10 * u64::from(page == 9)), None);
+    blocks.ends([]);
+}
+
+#[test]
 fn where_nothing_can_be_collapsed_nothing_changes() {
     let blocks = pages::<X86_64>(1023);
     let (fx, objects) = (&blocks.fx, blocks.fx.vm.objects());
