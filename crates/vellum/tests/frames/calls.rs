@@ -200,6 +200,29 @@ fn policies_choose_nodes_and_all_but_bind_fall_back_by_distance() {
 }
 
 #[test]
+fn blocks_of_every_order_take_nodes_in_turn() {
+    for count in [2, 3, 4] {
+        let spans: Vec<(u64, u64)> = (0..count).map(|node| (node << 20, 1 << 20)).collect();
+        let fx = on(nodes(1, &spans));
+        for o in 0..=18 {
+            let policy = NumaPolicy::Interleave;
+            // Any page of the block says which it is.
+            let got = (0..2 * count).map(|n| {
+                let index = (n << o) + ((n % 7) & ((1 << o) - 1));
+                let request = AllocRequest { policy, index, use_: Use::Data };
+                fx.frames.alloc(&fx.m, order(o), &request).expect("memory")
+            });
+            let got: Vec<Pfn> = got.collect();
+            let on: Vec<_> =
+                got.iter().map(|&pfn| fx.frames.node_of(pfn).unwrap() as u64).collect();
+            let wanted: Vec<u64> = (0..2 * count).map(|n| n % count).collect();
+            assert_eq!(on, wanted, "order {o} on {count} nodes");
+            fx.free_all(got, o);
+        }
+    }
+}
+
+#[test]
 fn misses_are_counted_for_every_order() {
     let fx = on(nodes(1, &[(0, 512), (512, 2048)]));
     fx.alloc(9).unwrap();

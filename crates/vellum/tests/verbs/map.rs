@@ -45,6 +45,23 @@ fn a_leaf_size_the_machine_has_not_is_refused() {
 }
 
 #[test]
+fn huge_pages_take_nodes_in_turn_as_base_pages_do() {
+    let spans = [(512, 8 * 512), (9 * 512, 8 * 512)];
+    let config = Config { numa: NumaPolicy::Interleave, ..Config::default() };
+    let fx: Fixture = Fixture::new(Flat::new(nodes(1, &spans), MmuRules::X86_64), config);
+    let space = fx.mapped(Va(GIB), 4 * MIB2, RW);
+    let node = |block: u64| {
+        let va = Va(GIB + block * MIB2);
+        fx.poke(&space, va, 1).unwrap();
+        let Page::Mapped { pfn, .. } = fx.vm.query(&space, va) else { panic!("no page") };
+        fx.m().topology().node_of(pfn).unwrap()
+    };
+    assert_eq!([0, 1, 2, 3].map(node), [0, 1, 0, 1]);
+    assert_eq!(fx.usage(&space).huge_leaves, 4);
+    fx.end([space]);
+}
+
+#[test]
 fn pages_come_from_the_node_the_mapping_names() {
     let mut topology = nodes(2, &[(512, 4096), (512 + 4096, 4096)]);
     topology.cpu_node[1] = 1;

@@ -37,7 +37,7 @@ impl Frames {
     ) -> Result<Pfn, NoMemory> {
         m.preempt_off();
         let cpu = m.cpu();
-        let node = self.node_for(cpu, request);
+        let node = self.node_for(cpu, order, request);
         let got = if order == Order::BASE
             && node < self.nodes
             && let Some(index) = self.magazine(cpu, node).pop(m)
@@ -54,10 +54,11 @@ impl Frames {
     }
 
     #[inline]
-    fn node_for(&self, cpu: usize, request: &AllocRequest) -> usize {
+    fn node_for(&self, cpu: usize, order: Order, request: &AllocRequest) -> usize {
         match request.policy {
             NumaPolicy::Local => self.home(cpu),
-            NumaPolicy::Interleave => (request.index % self.nodes as u64) as usize,
+            // Blocks take turns, too: their first pages all have even indices.
+            NumaPolicy::Interleave => (request.index / order.frames() % self.nodes as u64) as usize,
             NumaPolicy::Bind(node) => node as usize,
             NumaPolicy::Prefer(node) if (node as usize) < self.nodes => node as usize,
             NumaPolicy::Prefer(_) => self.home(cpu),

@@ -11,7 +11,8 @@ pub struct AllocRequest {
     /// Which node. [`NumaPolicy::Bind`] to a node that does not exist is never served,
     /// [`NumaPolicy::Prefer`] then means `Local`.
     pub policy: NumaPolicy,
-    /// The page's index, by which [`NumaPolicy::Interleave`] takes turns.
+    /// The index of a page of the block, by which [`NumaPolicy::Interleave`] takes turns: the next
+    /// block of the same order lies on the next node.
     pub index: u64,
     /// What the frame becomes.
     pub use_: Use,
