@@ -19,9 +19,12 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
     /// Nothing changed, and the cursor stands where it would have stood.
     #[inline]
     pub fn insert(&mut self, index: u64, entry: TrieEntry) -> Result<(), InsertError> {
-        if entry.order() == Order::BASE && self.at.fill_slot(index, entry.at(index)) {
-            self.at.count_inserted(1);
-            return Ok(());
+        if entry.order() == Order::BASE {
+            self.at.approach(index);
+            if self.at.fill_slot(index, entry.at(index)) {
+                self.at.count_inserted(1);
+                return Ok(());
+            }
         }
         self.insert_elsewhere(index, entry)
     }

@@ -6,6 +6,7 @@ use crate::machine::Machine;
 use crate::object::trie::edit::prefix;
 use crate::object::trie::insert::InsertError;
 use crate::object::trie::node::Node;
+use crate::object::trie::page_in;
 use crate::object::trie::remove::remove_pages;
 use crate::object::trie::word::{TrieEntry, Word};
 use crate::sync::atomic::Ordering;
@@ -21,12 +22,9 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
             count += 1;
             next = prefix(next, entry.order().get() as u32) + entry.order().frames();
             let Some((node, left)) = self.at.base_pages(next) else { continue };
-            for place in out[count..].iter_mut().take(left) {
-                let word = node.load(node.word.digit(next));
-                if word.is_empty() {
-                    return count;
-                }
-                *place = word.entry();
+            for (place, slot) in out[count..].iter_mut().zip(&node.slots_from(next)[..left]) {
+                let Some(entry) = page_in(slot) else { return count };
+                *place = entry;
                 count += 1;
                 next += 1;
             }

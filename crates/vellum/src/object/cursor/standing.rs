@@ -21,8 +21,8 @@ pub(super) struct Standing<'t, M: Machine> {
     /// Whether the node is the lowest that covers the index, and `found` is what is there.
     pub is_located: bool,
     pub visits: u64,
-    /// The node that was changed last, and its header.
-    changed: Option<(Word, Header<'t>)>,
+    /// A node whose header was looked at last, and the header.
+    known: Option<(Word, Header<'t>)>,
 }
 
 impl<'t, M: Machine> Standing<'t, M> {
@@ -38,17 +38,17 @@ impl<'t, M: Machine> Standing<'t, M> {
             found: Word::EMPTY,
             is_located: false,
             visits: 0,
-            changed: None,
+            known: None,
         }
     }
 
-    /// Puts a leaf without marks into the cursor's node, if its slot there is empty.
+    /// Puts a leaf without marks into the cursor's node, which covers its index, if its slot there
+    /// is empty.
     #[inline]
     pub(super) fn fill_slot(&mut self, index: u64, leaf: Word) -> bool {
-        let Some(node) = self.node else { return false };
-        if !self.covers(index) || node.word.level() > LEAF_LEVEL {
+        let Some(node) = self.node.filter(|node| node.word.level() <= LEAF_LEVEL) else {
             return false;
-        }
+        };
         let header = self.header_of(node);
         let is_filled = self.edit.fill_slot(node, header, index, leaf);
         if is_filled {
@@ -75,11 +75,11 @@ impl<'t, M: Machine> Standing<'t, M> {
 
     #[inline]
     fn header_of(&mut self, node: Node<'t>) -> Header<'t> {
-        let header = match self.changed {
+        let header = match self.known {
             Some((word, header)) if word == node.word => header,
             _ => self.edit.objects.header(node),
         };
-        self.changed = Some((node.word, header));
+        self.known = Some((node.word, header));
         header
     }
 
@@ -105,21 +105,19 @@ impl<'t, M: Machine> Standing<'t, M> {
         self.node.is_some_and(|node| (index ^ self.base) >> node.word.top() == 0)
     }
 
-    /// Goes to the node above; to none from a root.
+    /// Goes to the node above; to none from a root. Says in which slot the node was.
     pub(super) fn climb(&mut self) -> usize {
         let Some(node) = self.node else { return 0 };
-        match self.edit.objects.header(node).parent() {
-            Some(parent) => {
-                let slot = parent.slot();
-                let above = self.edit.objects.visit(parent, &mut self.visits, slot);
-                self.base = prefix(self.base, above.word.top());
-                self.node = Some(above);
-                slot
-            }
-            None => {
-                (self.node, self.base) = (None, 0);
-                0
-            }
+        let slot = self.edit.objects.header(node).parent().map_or(0, Word::slot);
+        (self.node, self.base) = self.edit.above(node, self.base, &mut self.visits);
+        slot
+    }
+
+    /// Goes to a node that covers an index, unless no node does.
+    #[inline]
+    pub(super) fn approach(&mut self, index: u64) {
+        if !self.covers(index) && !(self.is_located && self.index == index) {
+            self.descend(index);
         }
     }
 
@@ -129,7 +127,7 @@ impl<'t, M: Machine> Standing<'t, M> {
         if self.covers(index)
             && let Some(node) = self.node
         {
-            let word = node.load(node.word.digit(index));
+            let word = Word(node.slot_of(index).load(Relaxed));
             if !word.is_node() {
                 (self.index, self.is_located) = (index, true);
                 self.found = if word.is_leaf_of(index) { word } else { Word::EMPTY };
@@ -141,46 +139,31 @@ impl<'t, M: Machine> Standing<'t, M> {
 
     #[inline(never)]
     pub(super) fn descend(&mut self, index: u64) {
-        (self.index, self.is_located, self.found) = (index, true, Word::EMPTY);
-        while self.node.is_some() && !self.covers(index) {
-            self.climb();
-        }
-        let (start, objects) = (self.node, self.edit.objects);
-        let mut word = self.edit.load(self.spot());
+        let (edit, mut visits) = (self.edit, self.visits);
+        let (mut node, mut base) = edit.covering(index, (self.node, self.base), &mut visits);
+        let (mut word, mut last) = (edit.load(Spot::of(node, index)), None);
         while word.is_node() {
-            let digit = word.digit(index);
-            let node = objects.visit(word, &mut self.visits, digit);
-            self.node = Some(node);
-            word = node.load(digit);
+            let (below, slot) = edit.objects.step(word, index, &mut visits);
+            (last, word) = (Some(below), Word(slot.load(Relaxed)));
         }
-        let Some(last) = self.node else {
-            self.found =
-                if word.is_leaf_of(index) && index >> LOW_BITS == 0 { word } else { self.found };
-            return;
-        };
+        let mut is_found = word.is_leaf_of(index);
         // Levels that were skipped are compared only now.
-        let is_leaf = word.is_leaf_of(index);
-        if is_leaf && !last.word.is_high() && index >> LOW_BITS == 0 {
-            (self.base, self.found) = (prefix(index, last.word.top()), word);
-            return;
+        if let Some(last) = last {
+            node = Some(last);
+            if is_found && !last.word.is_high() && index >> LOW_BITS == 0 {
+                base = prefix(index, last.word.top());
+            } else {
+                let header = edit.objects.header(last);
+                self.known = Some((last.word, header));
+                (node, base) = edit.covering(index, (node, header.base()), &mut visits);
+                is_found &= node.is_some_and(|node| node.word == last.word);
+            }
+        } else if node.is_none() {
+            is_found &= index >> LOW_BITS == 0;
         }
-        self.base = if start.is_some_and(|start| start.word == last.word) {
-            self.base
-        } else {
-            objects.header(last).base()
-        };
-        if is_leaf && self.covers(index) {
-            self.found = word;
-            return;
-        }
-        while let Some(node) = self.node
-            && start.is_none_or(|start| start.word != node.word)
-            && !self.covers(index)
-        {
-            self.climb();
-            // What a climb keeps of the base is the child's, and not the index's.
-            self.base = self.node.map_or(0, |node| objects.header(node).base());
-        }
+        (self.node, self.base, self.visits) = (node, base, visits);
+        (self.index, self.is_located) = (index, true);
+        self.found = if is_found { word } else { Word::EMPTY };
     }
 
     /// The cursor's node if its slots are base pages, and how many of them are left from an index

@@ -98,6 +98,31 @@ impl<'e, M: Machine> Edit<'e, M> {
         }
     }
 
+    /// The node above one, and the first index that it covers; none from a root. A visit.
+    #[inline]
+    pub fn above(self, node: Node<'e>, base: u64, visits: &mut u64) -> (Option<Node<'e>>, u64) {
+        let Some(parent) = self.objects.header(node).parent() else { return (None, 0) };
+        let above = self.objects.visit(parent, visits, parent.slot());
+        (Some(above), prefix(base, above.word.top()))
+    }
+
+    /// The lowest of a node and those above it that covers an index, and the first index that it
+    /// covers.
+    #[inline]
+    pub fn covering(
+        self,
+        index: u64,
+        (mut node, mut base): (Option<Node<'e>>, u64),
+        visits: &mut u64,
+    ) -> (Option<Node<'e>>, u64) {
+        while let Some(below) = node
+            && (index ^ base) >> below.word.top() != 0
+        {
+            (node, base) = self.above(below, base, visits);
+        }
+        (node, base)
+    }
+
     /// Exchanges the word at a spot: publishes what the new one names. Counts and, where they
     /// change, the marks in the nodes above follow.
     #[inline]
@@ -147,14 +172,20 @@ impl<'e, M: Machine> Edit<'e, M> {
 
     /// Puts a word into a node that is not published.
     pub fn put(self, node: Node<'e>, index: u64, word: Word) {
+        self.place(node, index, word);
+        let header = self.objects.header(node);
+        header.set_counts(header.counts().exchanged(Word::EMPTY, word));
+    }
+
+    /// The same, where the caller counts what is put there.
+    #[inline]
+    pub fn place(self, node: Node<'e>, index: u64, word: Word) {
         let slot = node.word.digit(index);
         node.slot(slot).store(word.0, Ordering::Relaxed);
         if word.is_node() {
             let child = self.objects.header(self.objects.node(word));
             child.set_parent(Some(node.word.with_slot(slot)));
         }
-        let header = self.objects.header(node);
-        header.set_counts(header.counts().exchanged(Word::EMPTY, word));
     }
 
     /// The reference to a node with the marks of what is below.

@@ -6,7 +6,7 @@
 
 use super::edit::{Edit, Spot, prefix};
 use super::insert::InsertError;
-use super::node::Node;
+use super::node::{Counts, Node};
 use super::remove::FEW;
 use super::supply::Supply;
 use super::word::{LEAF_LEVEL, TrieEntry, Word};
@@ -37,35 +37,30 @@ impl<'e, M: Machine> Edit<'e, M> {
         let (group, at) = (top.word.level() / 9, self.spot_of(top));
         let base = prefix(self.objects.header(top).base(), 9 * group + 9);
         let large = self.make(Word::node(address, true, 9 * group, base), base, at.word());
-        self.pour(top, large);
-        self.retire_group(top, group);
+        let counts = self.pour(top, large, Counts::default());
+        self.objects.header(large).set_counts(counts);
         self.store(at, self.marked(large));
-        if large.word.level() <= LEAF_LEVEL {
+        // Below level 0 there are no nodes.
+        if group != 0 && large.word.level() <= LEAF_LEVEL {
             (0..large.slots()).for_each(|slot| self.splice_holder(large.load(slot)));
         }
         large
     }
 
-    /// Puts the words of a group's small nodes into a large one.
-    fn pour(self, from: Node<'e>, large: Node<'e>) {
+    /// Puts the words of a group's small nodes into a large one, and retires the nodes. Says what
+    /// it counts then.
+    fn pour(self, from: Node<'e>, large: Node<'e>, mut counts: Counts) -> Counts {
         for slot in 0..from.slots() {
             let word = from.load(slot);
             if word.is_small_of(large.word.level() / 9) {
-                self.pour(self.objects.node(word), large);
+                counts = self.pour(self.objects.node(word), large, counts);
             } else if !word.is_empty() {
-                self.put(large, self.index_of(from, slot, word), word);
+                self.place(large, self.index_of(from, slot, word), word);
+                counts = counts.exchanged(Word::EMPTY, word);
             }
         }
-    }
-
-    fn retire_group(self, node: Node<'e>, group: u32) {
-        for slot in 0..node.slots() {
-            let word = node.load(slot);
-            if word.is_small_of(group) {
-                self.retire_group(self.objects.node(word), group);
-            }
-        }
-        self.retire(node);
+        self.retire(from);
+        counts
     }
 
     /// Exchanges a large node with few words for small ones. Without memory for them it stays.

@@ -178,28 +178,27 @@ impl<'e, M: Machine> Edit<'e, M> {
         let word = Word::node(address, is_large, level, base);
         let node = self.make(word, base, at.word());
         let words = [(fork.index, fork.new), (fork.old_index, fork.old)];
-        for ((index, word), holder) in words.into_iter().zip(holders_at) {
+        let mut family = 1;
+        for ((index, mut word), holder) in words.into_iter().zip(holders_at) {
             if level > LEAF_LEVEL && word.is_leaf() {
                 let parent = node.word.with_slot(node.word.digit(index));
-                let holder = self.hold(holder, index, word, Some(parent));
-                self.put(node, index, self.marked(holder));
-            } else {
-                self.put(node, index, word);
+                word = self.marked(self.hold(holder, index, word, Some(parent)));
             }
+            self.put(node, index, word);
+            family += self.family(word, level / 9);
         }
-        self.publish_branch(at, fork.old, node);
+        self.publish_branch(at, fork.old, (node, family));
         // Which node of the two the new entry is in.
         let child = node.slot_of(fork.index).load(Relaxed);
         let lies_in = if Word(child).is_node() { self.objects.node(Word(child)) } else { node };
         Ok(Some(lies_in))
     }
 
-    /// Counts a new node in its group, and links it.
-    fn publish_branch(self, at: Spot<'e>, old: Word, node: Node<'e>) {
+    /// Counts a new node in its group, of which so many are small ones at and below it, and links
+    /// it.
+    fn publish_branch(self, at: Spot<'e>, old: Word, (node, family): (Node<'e>, u64)) {
         let group = node.word.level() / 9;
         if !node.word.is_large() {
-            let below = |slot| self.family(node.load(slot), group);
-            let family = 1 + (0..node.slots()).map(below).sum::<u64>();
             let header = self.objects.header(node);
             header.set_counts(header.counts().with_family(family));
             let more = family as i64 - self.family(old, group) as i64;

@@ -215,6 +215,21 @@ impl<M: Machine> ObjectLayer<M> {
         node
     }
 
+    /// The same for whoever descends to an index: with its slot.
+    #[inline(always)]
+    pub(in super::super) fn step(
+        &self,
+        word: Word,
+        index: u64,
+        visits: &mut u64,
+    ) -> (Node<'_>, &AtomicU64) {
+        let node = self.node(word);
+        let slot = node.slot_of(index);
+        *visits += 1;
+        touch(&self.machine, slot, false);
+        (node, slot)
+    }
+
     /// A node's header.
     #[inline]
     pub(in super::super) fn header<'a>(&'a self, node: Node<'a>) -> Header<'a> {

@@ -53,16 +53,14 @@ impl<'r> TriePlace<'r> {
     /// At the root.
     pub const START: Self = TriePlace { node: None };
 
-    /// The words of the indices from one on that lie in the place's node, if its slots are base
+    /// The slots of the indices from one on that lie in the place's node, if its slots are base
     /// pages. The node covers the index before.
     #[inline]
-    fn rest(&self, from: u64) -> impl Iterator<Item = Word> + use<'r> {
-        let node = self.node.filter(|node| node.word.level() == 0);
-        let covered = from.wrapping_sub(1);
-        let end = node.map_or(0, |node| prefix(covered, node.word.top()) + node.slots() as u64);
-        node.into_iter().flat_map(move |node| {
-            (from..end).map(move |index| Word(node.slot_of(index).load(Acquire)))
-        })
+    fn rest(&self, from: u64) -> &'r [AtomicU64] {
+        match self.node {
+            Some(node) if node.word.level() == 0 => &node.slots_from(from - 1)[1..],
+            _ => &[],
+        }
     }
 
     /// The lowest node on the way to the index.
@@ -179,12 +177,8 @@ impl<'e, M: Machine> Look<'e, M> {
             None => Word(self.trie.root.load(Acquire)),
         };
         while word.is_node() {
-            let node = self.objects.node(word);
-            let slot = node.slot_of(index);
-            *visits += 1;
-            touch(&self.objects.machine, slot, false);
-            word = Word(slot.load(Acquire));
-            last = Some(node);
+            let (node, slot) = self.objects.step(word, index, visits);
+            (last, word) = (Some(node), Word(slot.load(Acquire)));
         }
         (word, last)
     }
@@ -241,11 +235,9 @@ impl<'t, M: Machine> TrieReader<'t, M> {
     #[inline]
     fn rest_of_node(&self, place: &TriePlace<'_>, next: &mut u64, out: &mut [TrieEntry]) -> usize {
         let mut count = 0;
-        for (place, word) in out.iter_mut().zip(place.rest(*next)) {
-            if word.is_empty() {
-                break;
-            }
-            *place = word.entry();
+        for (place, slot) in out.iter_mut().zip(place.rest(*next)) {
+            let Some(entry) = page_in(slot) else { break };
+            *place = entry;
             count += 1;
         }
         *next += count as u64;

@@ -134,8 +134,8 @@ impl<'e, M: Machine> Edit<'e, M> {
     pub fn drain(self, node: Node<'e>, each: &mut impl FnMut(u64, Word)) -> u64 {
         let (level, base) = (node.word.level(), self.objects.header(node).base());
         let mut count = 0;
-        for slot in 0..node.slots() {
-            let word = node.load(slot);
+        for (slot, word) in node.slots_from(0).iter().enumerate() {
+            let word = Word(word.load(Relaxed));
             if word.is_node() {
                 count += self.drain(self.objects.node(word), each);
             } else if !word.is_empty() {

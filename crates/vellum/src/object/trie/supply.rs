@@ -136,7 +136,7 @@ impl<M: Machine> ObjectLayer<M> {
         self.frames.record(pfn).init(Use::Slab, Order::BASE);
         self.large.fetch_add(1, Ordering::Relaxed);
         let node = self.node(Word::node(pfn.addr(), true, 0, 0));
-        (0..node.slots()).for_each(|slot| node.slot(slot).store(0, Ordering::Relaxed));
+        node.slots_from(0).iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         Ok(pfn.addr())
     }
 
