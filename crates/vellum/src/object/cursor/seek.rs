@@ -17,15 +17,15 @@ impl<'t, M: Machine> Standing<'t, M> {
             return Some(self.hit());
         }
         // The word in the slot of the index may be of higher ones.
-        let mut slot = self.spot().slot;
-        let word = self.edit.load(self.spot());
+        let at = self.spot();
+        let (mut slot, word) = (at.slot, self.edit.load(at));
         if self.has(word, marks) && self.first_index(slot, word) > index {
             return self.descend_to(slot, word, marks, true, index);
         }
         while let Some(node) = self.node {
             let after = slot + 1..node.slots();
             // Whether a slot has them at all the node knows.
-            if self.edit.counts(node).marks() & marks == marks
+            if (marks == 0 || self.edit.counts(node).marks() & marks == marks)
                 && let Some(slot) = self.find_slot(node, after, marks)
             {
                 return self.descend_to(slot, node.load(slot), marks, true, index);
@@ -40,8 +40,8 @@ impl<'t, M: Machine> Standing<'t, M> {
         if self.found.is_leaf() {
             return Some(self.hit());
         }
-        let mut slot = self.spot().slot;
-        let word = self.edit.load(self.spot());
+        let at = self.spot();
+        let (mut slot, word) = (at.slot, self.edit.load(at));
         if !word.is_empty() && self.first_index(slot, word) < index {
             return self.descend_to(slot, word, 0, false, index);
         }

@@ -108,9 +108,9 @@ impl<'t, M: Machine> Standing<'t, M> {
     /// Goes to the node above; to none from a root. Says in which slot the node was.
     pub(super) fn climb(&mut self) -> usize {
         let Some(node) = self.node else { return 0 };
-        let slot = self.edit.objects.header(node).parent().map_or(0, Word::slot);
-        (self.node, self.base) = self.edit.above(node, self.base, &mut self.visits);
-        slot
+        let parent = self.edit.objects.header(node).parent();
+        (self.node, self.base) = self.edit.above(parent, self.base, &mut self.visits);
+        parent.map_or(0, Word::slot)
     }
 
     /// Goes to a node that covers an index, unless no node does.

@@ -98,10 +98,16 @@ impl<'e, M: Machine> Edit<'e, M> {
         }
     }
 
-    /// The node above one, and the first index that it covers; none from a root. A visit.
+    /// The parent of a node, and the first index that it covers; none from a root. A visit. `base`
+    /// is the first index that the node covers.
     #[inline]
-    pub fn above(self, node: Node<'e>, base: u64, visits: &mut u64) -> (Option<Node<'e>>, u64) {
-        let Some(parent) = self.objects.header(node).parent() else { return (None, 0) };
+    pub fn above(
+        self,
+        parent: Option<Word>,
+        base: u64,
+        visits: &mut u64,
+    ) -> (Option<Node<'e>>, u64) {
+        let Some(parent) = parent else { return (None, 0) };
         let above = self.objects.visit(parent, visits, parent.slot());
         (Some(above), prefix(base, above.word.top()))
     }
@@ -118,7 +124,7 @@ impl<'e, M: Machine> Edit<'e, M> {
         while let Some(below) = node
             && (index ^ base) >> below.word.top() != 0
         {
-            (node, base) = self.above(below, base, visits);
+            (node, base) = self.above(self.objects.header(below).parent(), base, visits);
         }
         (node, base)
     }
