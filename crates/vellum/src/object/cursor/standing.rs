@@ -116,7 +116,8 @@ impl<'t, M: Machine> Standing<'t, M> {
     /// Goes to a node that covers an index, unless no node does.
     #[inline]
     pub(super) fn approach(&mut self, index: u64) {
-        if !self.covers(index) && !(self.is_located && self.index == index) {
+        let is_here = self.covers(index) || self.is_located && self.index == index;
+        if !is_here {
             self.descend(index);
         }
     }
