@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use crate::object::trie::edit::{Edit, Spot, prefix};
-use crate::object::trie::node::{Header, Node};
+use crate::object::trie::node::{Header, Node, step};
 use crate::object::trie::remove::FEW;
 use crate::object::trie::word::{INDEX_END, LEAF_LEVEL, LOW_BITS, TrieEntry, Word};
 use crate::sync::atomic::Ordering::{Relaxed, Release};
@@ -109,7 +109,7 @@ impl<'t, M: Machine> Standing<'t, M> {
     pub(super) fn climb(&mut self) -> usize {
         let Some(node) = self.node else { return 0 };
         let parent = self.edit.objects.header(node).parent();
-        (self.node, self.base) = self.edit.above(parent, self.base, &mut self.visits);
+        (self.node, self.base) = above(self.edit, parent, self.base, &mut self.visits);
         parent.map_or(0, Word::slot)
     }
 
@@ -141,10 +141,10 @@ impl<'t, M: Machine> Standing<'t, M> {
     #[inline(never)]
     pub(super) fn descend(&mut self, index: u64) {
         let (edit, mut visits) = (self.edit, self.visits);
-        let (mut node, mut base) = edit.covering(index, (self.node, self.base), &mut visits);
+        let (mut node, mut base) = covering(edit, index, (self.node, self.base), &mut visits);
         let (mut word, mut last) = (edit.load(Spot::of(node, index)), None);
         while word.is_node() {
-            let (below, slot) = edit.objects.step(word, index, &mut visits);
+            let (below, slot) = step(edit.objects, word, index, &mut visits);
             (last, word) = (Some(below), Word(slot.load(Relaxed)));
         }
         let mut is_found = word.is_leaf_of(index);
@@ -156,7 +156,7 @@ impl<'t, M: Machine> Standing<'t, M> {
             } else {
                 let header = edit.objects.header(last);
                 self.known = Some((last.word, header));
-                (node, base) = edit.covering(index, (node, header.base()), &mut visits);
+                (node, base) = covering(edit, index, (node, header.base()), &mut visits);
                 is_found &= node.is_some_and(|node| node.word == last.word);
             }
         } else if node.is_none() {
@@ -216,4 +216,35 @@ impl<'t, M: Machine> Standing<'t, M> {
         self.edit.store(self.spot(), word);
         self.found = word;
     }
+}
+
+/// The parent of a node, and the first index that it covers; none from a root. A visit. `base` is
+/// the first index that the node covers.
+#[inline]
+fn above<'t, M: Machine>(
+    edit: Edit<'t, M>,
+    parent: Option<Word>,
+    base: u64,
+    visits: &mut u64,
+) -> (Option<Node<'t>>, u64) {
+    let Some(parent) = parent else { return (None, 0) };
+    let above = edit.objects.visit(parent, visits, parent.slot());
+    (Some(above), prefix(base, above.word.top()))
+}
+
+/// The lowest of a node and those above it that covers an index, and the first index that it
+/// covers.
+#[inline]
+fn covering<'t, M: Machine>(
+    edit: Edit<'t, M>,
+    index: u64,
+    (mut node, mut base): (Option<Node<'t>>, u64),
+    visits: &mut u64,
+) -> (Option<Node<'t>>, u64) {
+    while let Some(below) = node
+        && (index ^ base) >> below.word.top() != 0
+    {
+        (node, base) = above(edit, edit.objects.header(below).parent(), base, visits);
+    }
+    (node, base)
 }

@@ -98,37 +98,6 @@ impl<'e, M: Machine> Edit<'e, M> {
         }
     }
 
-    /// The parent of a node, and the first index that it covers; none from a root. A visit. `base`
-    /// is the first index that the node covers.
-    #[inline]
-    pub fn above(
-        self,
-        parent: Option<Word>,
-        base: u64,
-        visits: &mut u64,
-    ) -> (Option<Node<'e>>, u64) {
-        let Some(parent) = parent else { return (None, 0) };
-        let above = self.objects.visit(parent, visits, parent.slot());
-        (Some(above), prefix(base, above.word.top()))
-    }
-
-    /// The lowest of a node and those above it that covers an index, and the first index that it
-    /// covers.
-    #[inline]
-    pub fn covering(
-        self,
-        index: u64,
-        (mut node, mut base): (Option<Node<'e>>, u64),
-        visits: &mut u64,
-    ) -> (Option<Node<'e>>, u64) {
-        while let Some(below) = node
-            && (index ^ base) >> below.word.top() != 0
-        {
-            (node, base) = self.above(self.objects.header(below).parent(), base, visits);
-        }
-        (node, base)
-    }
-
     /// Exchanges the word at a spot: publishes what the new one names. Counts and, where they
     /// change, the marks in the nodes above follow.
     #[inline]

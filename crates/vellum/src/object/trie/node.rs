@@ -215,21 +215,6 @@ impl<M: Machine> ObjectLayer<M> {
         node
     }
 
-    /// The same for whoever descends to an index: with its slot.
-    #[inline(always)]
-    pub(in super::super) fn step(
-        &self,
-        word: Word,
-        index: u64,
-        visits: &mut u64,
-    ) -> (Node<'_>, &AtomicU64) {
-        let node = self.node(word);
-        let slot = node.slot_of(index);
-        *visits += 1;
-        touch(&self.machine, slot, false);
-        (node, slot)
-    }
-
     /// A node's header.
     #[inline]
     pub(in super::super) fn header<'a>(&'a self, node: Node<'a>) -> Header<'a> {
@@ -240,6 +225,22 @@ impl<M: Machine> ObjectLayer<M> {
         // SAFETY: a small node's second line, which is atomics as the first one is.
         Header(unsafe { node.slots.add(SMALL_SLOTS).cast().as_ref() })
     }
+}
+
+/// The node that a word names and the slot of an index there, counted as a visit of whoever
+/// descends.
+#[inline(always)]
+pub(in super::super) fn step<'a, M: Machine>(
+    objects: &'a ObjectLayer<M>,
+    word: Word,
+    index: u64,
+    visits: &mut u64,
+) -> (Node<'a>, &'a AtomicU64) {
+    let node = objects.node(word);
+    let slot = node.slot_of(index);
+    *visits += 1;
+    touch(&objects.machine, slot, false);
+    (node, slot)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use core::cell::Cell;
 
 use super::Trie;
 use super::edit::prefix;
-use super::node::Node;
+use super::node::{Node, step};
 use super::word::{INDEX_END, LOW_BITS, TrieEntry, Word};
 use crate::machine::Machine;
 use crate::object::layer::ObjectLayer;
@@ -177,7 +177,7 @@ impl<'e, M: Machine> Look<'e, M> {
             None => Word(self.trie.root.load(Acquire)),
         };
         while word.is_node() {
-            let (node, slot) = self.objects.step(word, index, visits);
+            let (node, slot) = step(self.objects, word, index, visits);
             (last, word) = (Some(node), Word(slot.load(Acquire)));
         }
         (word, last)
