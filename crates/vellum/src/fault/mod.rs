@@ -95,6 +95,12 @@ impl FaultRequest {
     pub fn own(va: Va) -> Self {
         Self { va, access: Access::Read, origin: FaultOrigin::Owner }
     }
+
+    /// Whether an object's page would not do as it is for a read.
+    #[inline(always)]
+    pub fn writes(self) -> bool {
+        self.access == Access::Write || self.origin == FaultOrigin::Owner
+    }
 }
 
 /// Who asks.

@@ -18,6 +18,7 @@ use crate::vma::lookup::Spot;
 use crate::vma::region::Region;
 
 /// What a descent found, and the region that decides.
+#[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub space: &'a SpaceRecord,
     pub va: Va,

@@ -126,9 +126,9 @@ impl<M: Machine> Serve<'_, M> {
         }
     }
 
-    /// By far the commonest fault, a base page where one is reserved and any memory node will do,
-    /// is served here in as few instructions as can be; everything else in
-    /// [`attempt_other`](Self::attempt_other), which is right for this one, too.
+    /// By far the commonest faults, on a base page that is reserved, are served here in as few
+    /// instructions as can be: a fresh page where any memory node will do, and a page of an object.
+    /// Everything else in [`attempt_other`](Self::attempt_other), which is right for these, too.
     #[inline(always)]
     pub fn attempt(
         self,
@@ -151,12 +151,12 @@ impl<M: Machine> Serve<'_, M> {
         let region = self.region(handle);
         let attrs = region.packed();
         let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(handle) };
+        let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
         if (ask.access == Access::Write || !self.config.zero_page)
             && attrs.allows(ask.access)
             && attrs.is_private_anywhere()
             && self.config.numa == NumaPolicy::Local
         {
-            let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
             return Reserved(self.0).fresh_base(
                 &seen,
                 ask,
@@ -164,9 +164,14 @@ impl<M: Machine> Serve<'_, M> {
                 &epoch,
             );
         }
-        // In memory, where the page above is served without.
-        let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
-        self.attempt_reserved(&seen, ask, epoch)
+        if attrs.has_object() {
+            seldom();
+            if attrs.maps_page(ask.writes()) && attrs.allows(ask.access) {
+                return ObjectFault(self.0).serve_base(seen, ask, epoch);
+            }
+        }
+        // In memory, where the pages above are served without.
+        self.attempt_reserved(&{ seen }, ask, epoch)
     }
 
     /// The other kinds of a base page that is reserved.
@@ -180,11 +185,11 @@ impl<M: Machine> Serve<'_, M> {
         if !seen.attrs.allows(ask.access) {
             return Err(FaultError::Rights);
         }
-        if seen.attrs.is_device() {
-            return DeviceFault(self.0).serve(seen, ask);
-        }
         if seen.attrs.has_object() {
-            return ObjectFault(self.0).serve_base(seen, ask, epoch);
+            if seen.attrs.is_device() {
+                return DeviceFault(self.0).serve(seen, ask);
+            }
+            return ObjectFault(self.0).serve(seen, (ask, false), epoch);
         }
         if self.serves_zeros(seen.space, ask) {
             return Ok(ZeroPage(self.0).map_zeros(seen));
@@ -351,6 +356,11 @@ impl<M: Machine> Serve<'_, M> {
         Step::Done(Fault::Spurious)
     }
 }
+
+/// Who calls it leaves the registers to the paths that do not.
+#[cold]
+#[inline]
+fn seldom() {}
 
 /// Whether a leaf gives an access.
 #[inline(always)]

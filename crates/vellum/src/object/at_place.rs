@@ -4,7 +4,7 @@
 //! leaves the epoch: who holds the guard may be waiting for that.
 
 use crate::addr::{Order, Pfn};
-use crate::frame::Data;
+use crate::frame::{Data, Record};
 use crate::machine::Machine;
 use crate::object::record::ObjectRecord;
 use crate::object::trie::edit::Edit;
@@ -54,10 +54,10 @@ impl<'e, M: Machine> AtPlace<'e, M> {
     /// gives writes. `false`, and nothing was done, where the guard is not to be had soon, the
     /// place is gone, or somebody has frozen the page since: he may have found it clean.
     #[inline(always)]
-    pub fn mark_dirty(&self, pfn: Pfn, epoch: &'e EpochGuard<'_, M>) -> bool {
+    pub fn mark_dirty(&self, frame: &Record, epoch: &'e EpochGuard<'_, M>) -> bool {
         let (trie, mut top) = (&self.record.trie, Token::top());
         let guard = trie.lock.try_lock_inside(epoch, &mut top, (trie.name, LOOKS));
-        if guard.is_none() || Data::of(self.objects.frames.record(pfn)).is_frozen() {
+        if guard.is_none() || Data::of(frame).is_frozen() {
             return false;
         }
         let marked = self.place.mark(self.edit(), self.index, PageMark::Dirty);

@@ -7,13 +7,14 @@ use crate::object::record::ObjectRecord;
 use crate::object::trie::read::Look;
 use crate::object::{ObjectLayer, PageMark, Run, TrieEntry, TriePlace};
 use crate::platform::over;
-use crate::stats::Counter;
+use crate::stats::{Counter, CpuCounters};
 use crate::sync::{EpochGuard, touch};
 
 /// What is at an index of an object, for who looks without its guard.
 pub(crate) enum Present<'e> {
     Page {
         pfn: Pfn,
+        frame: &'e Record,
         /// Its pager knows, or will know, that it was written.
         dirty: bool,
         /// Where it was found.
@@ -44,30 +45,31 @@ impl<'e, M: Machine> FindPage<'e, M> {
     /// so that a frozen page's record says so as long as somebody may find it.
     #[inline(never)]
     pub fn present(self, object: SlabRef, index: u64, epoch: &'e EpochGuard<'_, M>) -> Present<'e> {
-        self.present_in(self.0.object(object), index, epoch)
+        self.present_in(self.0.object(object), index, epoch, self.counters_here())
     }
 
-    /// The same in line, for faults.
+    /// The same in line, for faults. `counters` are this CPU's.
     #[inline(always)]
     pub fn present_in(
         self,
         object: &'e ObjectRecord,
         index: u64,
         epoch: &'e EpochGuard<'_, M>,
+        counters: &CpuCounters,
     ) -> Present<'e> {
         let (look, mut visits) = (Look::new(&object.trie, self.0, epoch), 0);
         let found = look.find_place(index, &mut visits);
-        self.count_here(Counter::ObjectNodeVisits, visits as i64);
+        counters.add(Counter::ObjectNodeVisits, visits as i64);
         self.machine.work(Work::Descend, visits);
         let (Some(entry), place) = found else { return Present::Absent(found.1) };
-        let (pfn, frame) = (entry.pfn(), self.frames.record(entry.pfn()));
+        let (pfn, frame) = (entry.pfn(), self.0.frames.record(entry.pfn()));
         if !self.is_usable(frame)
             && let Some(other) = self.other_than_page(object, (index, entry), Data::of(frame))
         {
             return other;
         }
         let dirty = entry.is_marked(PageMark::Dirty) && self.is_dirty(object, index, epoch);
-        Present::Page { pfn, dirty, place }
+        Present::Page { pfn, frame, dirty, place }
     }
 
     /// A page is frozen, or of a block, or was read ahead and is used now.
@@ -108,21 +110,19 @@ impl<'e, M: Machine> FindPage<'e, M> {
     }
 
     /// What is at indices that follow each other, from one on: as many as lie in the same node of
-    /// the trie, at least one. A lookup inside this epoch may have ended near.
+    /// the trie, at least one.
     #[inline]
     pub fn run_at(
         self,
         object: &'e ObjectRecord,
-        (index, near): (u64, TriePlace<'e>),
+        index: u64,
         epoch: &'e EpochGuard<'_, M>,
     ) -> Run<'e> {
         let mut visits = 0;
         let look = Look::new(&object.trie, self.0, epoch);
-        let run = look.run_at(index, near, &mut visits);
-        if visits != 0 {
-            self.count_here(Counter::ObjectNodeVisits, visits as i64);
-            self.machine.work(Work::Descend, visits);
-        }
+        let run = look.run_at(index, &mut visits);
+        self.count_here(Counter::ObjectNodeVisits, visits as i64);
+        self.machine.work(Work::Descend, visits);
         run
     }
 

@@ -335,6 +335,13 @@ impl ObjectRecord {
         index < self.pages()
     }
 
+    /// The same of an index at which a page was found.
+    #[inline]
+    pub fn still_has(&self, index: u64) -> bool {
+        // Does not wrap: such an index is below `INDEX_END`.
+        index << PAGE_SHIFT < self.bytes()
+    }
+
     /// Whether the caller may take pages out: nobody else does until [`ObjectRecord::end_change`].
     pub fn begin_change<M: Machine>(&self, m: &M) -> bool {
         touch(m, &self.changing, true);

@@ -66,11 +66,14 @@ impl<M: Machine> ObjectFrame<'_, M> {
         let word = frame.word(1);
         touch(&self.machine, word, true);
         let old = word.fetch_add(1, Ordering::AcqRel);
+        if is_objects_alone(old) {
+            return Ok(true);
+        }
         if old as u32 as u64 >= MOST_SHARED {
             word.fetch_sub(1, Ordering::AcqRel);
             return Err(NoMemory);
         }
-        Ok(is_objects_alone(old))
+        Ok(false)
     }
 
     /// The opposite, of an entry of which no CPU has a translation.

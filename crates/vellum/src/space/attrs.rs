@@ -130,7 +130,9 @@ impl Attrs {
 
 const _: () = assert!((1 + Order::GIANT.get() as u64) < 1 << 8);
 
-/// Bit of [`Packed`]: the region maps an object.
+/// Bit of [`Packed`]: the right to write.
+const WRITE: u64 = 1 << 1;
+/// The same: the region maps an object.
 const OBJECT: u64 = 1 << 23;
 /// The same: it does, and who writes gets a copy of the page.
 const PRIVATE: u64 = 1 << 22;
@@ -250,11 +252,24 @@ impl Packed {
     pub fn writes_object(self) -> bool {
         self.is_shared_view() && !self.is_device() && self.rights().write
     }
+    /// Whether a fault maps the object's own page, of which nobody has to be told before, in a
+    /// region that maps an object. `writes`: the fault writes.
+    #[inline(always)]
+    pub fn maps_page(self, writes: bool) -> bool {
+        let others = DEVICE | if writes { PRIVATE | TRACKED } else { 0 };
+        self.0 & others == 0
+    }
+    /// Whether an entry that maps the object's own page gives the right to write. `noted`: the
+    /// pager knows that the page is written.
+    #[inline(always)]
+    pub fn gives_writes(self, noted: bool) -> bool {
+        let others = PRIVATE | if noted { 0 } else { TRACKED };
+        self.0 & (WRITE | others) == WRITE
+    }
     /// The rights of an entry that maps the object's own page, of which no write is known.
     #[inline]
     pub fn object_rights(self) -> Rights {
-        let rights = self.rights();
-        Rights { write: rights.write && self.0 & (PRIVATE | TRACKED) == 0, ..rights }
+        Rights { write: self.gives_writes(false), ..self.rights() }
     }
     /// Whether it does not, and leaves the choice of memory nodes to the switch: one test.
     #[inline(always)]

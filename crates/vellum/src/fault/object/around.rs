@@ -14,7 +14,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::fault::object::page::entry_flags;
 use crate::fault::{Faults, Seen, Step};
-use crate::frame::{Data, SlabRef};
+use crate::frame::{Data, Record};
 use crate::machine::{Act, Machine, Work};
 use crate::object::{
     BLOCK_PAGES, FindPage, ObjectRecord, PageMark, Run, TrieEntry, TriePlace, page_in,
@@ -28,7 +28,8 @@ use crate::sync::{EpochGuard, Token};
 /// The page of the fault, inside the epoch in which it was found.
 pub(crate) struct FoundPage<'e> {
     pub pfn: Pfn,
-    pub flags: Flags,
+    pub frame: &'e Record,
+    pub dirty: bool,
     pub place: TriePlace<'e>,
 }
 
@@ -52,17 +53,16 @@ impl<'v, M: Machine> Around<'v, M> {
     pub fn map(
         self,
         seen: &Seen<'_>,
-        (object, index): (SlabRef, u64),
+        (object, index): (&'v ObjectRecord, u64),
         page: Option<FoundPage<'v>>,
         epoch: &'v EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let (spot, record) = (&seen.spot, self.0.object(object));
+        let spot = &seen.spot;
         let block = self.config.file_around.min(MOST_AROUND).frames();
         let before = (spot.slot as u64 & (block - 1)).min(index);
         // Up to the block's end, and the object's.
         let after = block - (spot.slot as u64 & (block - 1));
-        let after = after.min(record.pages().saturating_sub(index)).max(1);
-        let near = page.as_ref().map_or(TriePlace::START, |page| page.place);
+        let after = after.min(object.pages().saturating_sub(index)).max(1);
 
         let mut top = Token::top();
         let _guard = spot.node.lock_inside(epoch, &mut top);
@@ -70,41 +70,66 @@ impl<'v, M: Machine> Around<'v, M> {
             return Ok(Step::Again);
         }
         let mut mapped = Mapped::default();
-        if let Some(FoundPage { pfn, flags, .. }) = page {
-            mapped.pages = i64::from(ObjectFrame(self.0).add_mapping(pfn)?);
+        let part = Part { object, first: index - before, index, end: index + after };
+        let mut slots = None;
+        if let Some(FoundPage { pfn, frame, dirty, place }) = page {
+            let flags = entry_flags(seen, Access::Read, dirty);
+            mapped.pages = i64::from(ObjectFrame(self.0).add_mapping_in(frame)?);
             self.store(spot.node.pfn, spot.slot, Level::ONE, Entry::Shared(pfn, flags));
             mapped.entries = 1;
+            slots = place.slots(index, part.first..part.end);
         }
         // What decides about the others was seen before the lock, and may have been edited since.
         if seen.space.is_unedited(seen.edits) {
-            let (mut next, end) = (index - before, index + after);
-            while next < end {
-                let run = FindPage(self.0).run_at(record, (next, near), epoch);
-                let part = Part { object: record, first: next, index, end };
-                let more = match run {
-                    Run::Pages(slots) => {
-                        let slots = &slots[..slots.len().min((end - next) as usize)];
-                        next += slots.len() as u64;
-                        self.map_part(seen, &part, slots.iter().map(page_in), epoch)
-                    }
-                    Run::One(Some(block)) if block.order() != Order::BASE => {
-                        next += part.in_block();
-                        self.map_part_of_block(seen, &part, block)
-                    }
-                    Run::One(entry) => {
-                        next += 1;
-                        self.map_part(seen, &part, iter::once(entry), epoch)
-                    }
-                };
-                mapped.entries += more.entries;
-                mapped.pages += more.pages;
-            }
+            let more = match slots {
+                Some(slots) if is_of_one(seen) => {
+                    self.map_part(seen, &part, slots.iter().map(page_in), |_| true, epoch)
+                }
+                _ => self.map_parts(seen, part, epoch),
+            };
+            mapped.entries += more.entries;
+            mapped.pages += more.pages;
         }
         spot.node.add_resident(mapped.entries);
         self.count_here(Counter::Mapped, mapped.pages);
         self.machine.work(Work::Scan, before + after);
         self.machine.work(Work::Entry, mapped.entries);
         Ok(Step::Done(Fault::Object))
+    }
+
+    /// Maps what is there of the block, where more than one node of the trie may have it. Under the
+    /// node's lock.
+    #[inline(never)]
+    fn map_parts(
+        self,
+        seen: &Seen<'_>,
+        mut part: Part<'v>,
+        epoch: &'v EpochGuard<'_, M>,
+    ) -> Mapped {
+        let is_of_one = is_of_one(seen);
+        let is_of_region = |slot| is_of_one || self.is_of_region(seen, slot);
+        let mut mapped = Mapped::default();
+        while part.first < part.end {
+            let (more, pages) = match FindPage(self.0).run_at(part.object, part.first, epoch) {
+                Run::Pages(slots) => {
+                    let slots = &slots[..slots.len().min((part.end - part.first) as usize)];
+                    let pages = slots.iter().map(page_in);
+                    let more = self.map_part(seen, &part, pages, is_of_region, epoch);
+                    (more, slots.len() as u64)
+                }
+                Run::One(Some(block)) if block.order() != Order::BASE => {
+                    (self.map_part_of_block(seen, &part, block), part.in_block())
+                }
+                Run::One(entry) => {
+                    let page = iter::once(entry);
+                    (self.map_part(seen, &part, page, is_of_region, epoch), 1)
+                }
+            };
+            part.first += pages;
+            mapped.entries += more.entries;
+            mapped.pages += more.pages;
+        }
+        mapped
     }
 
     /// Maps what is there of a part of the block. Under the node's lock. The fault's own entry is
@@ -115,28 +140,27 @@ impl<'v, M: Machine> Around<'v, M> {
         seen: &Seen<'_>,
         part: &Part<'_>,
         pages: impl Iterator<Item = Option<TrieEntry>>,
+        is_of_region: impl Fn(usize) -> bool,
         epoch: &EpochGuard<'_, M>,
     ) -> Mapped {
         let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
         let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
-        // A table that lists no regions is of one that an ancestor lists.
-        let is_of_one = seen.spot.node.state().listed() == 0;
         let clean = self.leaf(seen, false);
         for (n, entry) in pages.enumerate() {
             let slot = first.wrapping_add(n);
             if let Some(entry) = entry
                 && m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
-                && (is_of_one || self.is_of_region(seen, slot))
+                && is_of_region(slot)
                 && let frame = self.frames.record(entry.pfn())
-                && (FindPage(self.0).is_usable(frame) || self.is_first_used(part, n, entry))
+                && let is_clean = !entry.is_marked(PageMark::Dirty)
+                && let Some(leaf) = match is_clean && FindPage(self.0).is_usable(frame) {
+                    true => Some(clean),
+                    false => self.other_leaf(seen, part, (n, entry), epoch),
+                }
                 // Asked after that, as in `ObjectFault::serve`.
-                && part.object.has_page(part.first + n as u64)
+                && part.object.still_has(part.first + n as u64)
                 && let Ok(is_first) = ObjectFrame(self.0).add_mapping_in(frame)
             {
-                let leaf = match entry.is_marked(PageMark::Dirty) {
-                    false => clean,
-                    true => self.marked_leaf(seen, part, n, epoch),
-                };
                 m.set_entry(node, slot, leaf | entry.pfn().addr());
                 mapped.entries += 1;
                 mapped.pages += i64::from(is_first);
@@ -145,10 +169,21 @@ impl<'v, M: Machine> Around<'v, M> {
         mapped
     }
 
-    #[cold]
+    /// [`leaf`](Self::leaf) of a page that was read ahead, or whose word says that it is dirty;
+    /// `None` if it is not to be mapped.
     #[inline(never)]
-    fn is_first_used(self, part: &Part<'_>, n: usize, entry: TrieEntry) -> bool {
-        FindPage(self.0).is_first_used(part.object, part.first + n as u64, entry)
+    fn other_leaf(
+        self,
+        seen: &Seen<'_>,
+        part: &Part<'_>,
+        (n, entry): (usize, TrieEntry),
+        epoch: &EpochGuard<'_, M>,
+    ) -> Option<u64> {
+        let (find, index) = (FindPage(self.0), part.first + n as u64);
+        let is_usable = find.is_usable(self.frames.record(entry.pfn()))
+            || find.is_first_used(part.object, index, entry);
+        let is_marked = entry.is_marked(PageMark::Dirty);
+        is_usable.then(|| self.leaf(seen, is_marked && find.is_dirty(part.object, index, epoch)))
     }
 
     /// The same where the pages lie in a block. One that is not cut is mapped as a whole by others,
@@ -184,19 +219,6 @@ impl<'v, M: Machine> Around<'v, M> {
         self.region_of(seen.spot.node, slot) == seen.spot.region
     }
 
-    /// [`leaf`](Self::leaf) of a page whose word says that it is dirty.
-    #[inline(never)]
-    fn marked_leaf(
-        self,
-        seen: &Seen<'_>,
-        part: &Part<'_>,
-        n: usize,
-        epoch: &EpochGuard<'_, M>,
-    ) -> u64 {
-        let index = part.first + n as u64;
-        self.leaf(seen, FindPage(self.0).is_dirty(part.object, index, epoch))
-    }
-
     /// An entry that maps a page around the fault's, but for the frame.
     #[inline]
     fn leaf(self, seen: &Seen<'_>, dirty: bool) -> u64 {
@@ -204,6 +226,11 @@ impl<'v, M: Machine> Around<'v, M> {
         let flags = Flags { accessed, ..entry_flags(seen, Access::Read, dirty) };
         M::Codec::encode(Entry::Shared(Pfn(0), flags), Level::ONE)
     }
+}
+
+/// Whether all of the table is of the region: it lists none, so an ancestor lists the one.
+fn is_of_one(seen: &Seen<'_>) -> bool {
+    seen.spot.node.state().listed() == 0
 }
 
 /// Indices of the pages around a fault, from one on.

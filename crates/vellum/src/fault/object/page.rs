@@ -23,15 +23,15 @@ use crate::fault::object::around::{Around, FoundPage};
 use crate::fault::object::{BlockFault, Split};
 use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
-use crate::frame::{AllocRequest, SlabRef};
+use crate::frame::{AllocRequest, Record, SlabRef};
 use crate::machine::{Act, Machine};
 use crate::object::{AtPlace, Fetch, FindPage, ObjectIo, Present, TriePlace};
 use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
-use crate::space::{Access, Fault, Rights, SpaceRecord};
-use crate::stats::Counter;
+use crate::space::{Access, Fault, SpaceRecord};
+use crate::stats::{Counter, CpuCounters};
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
 
@@ -52,39 +52,35 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     #[inline(always)]
     pub fn serve_base(
         self,
-        seen: &Seen<'_>,
+        seen: Seen<'_>,
         ask: FaultRequest,
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let reads = ask.access != Access::Write && ask.origin != FaultOrigin::Owner;
-        let is_plain = !seen.attrs.is_private_view() && !seen.attrs.is_tracked_view();
-        if (reads || is_plain)
-            && let Some((object, index)) = self.object_at(seen.region, seen.va)
-        {
-            let record = self.object(object);
-            let found = match FindPage(self.0).present_in(record, index, &epoch) {
-                Present::Page { pfn, dirty, place } if record.has_page(index) => {
-                    if reads && self.maps_around(ask) {
-                        let flags = entry_flags(seen, ask.access, dirty);
-                        let page = Some(FoundPage { pfn, flags, place });
-                        return Around(self.0).map(seen, (object, index), page, &epoch);
+        if let Some((object, index)) = self.object_at(seen.region, seen.va) {
+            let (record, counters) = (self.object(object), self.counters_here());
+            let found = match FindPage(self.0).present_in(record, index, &epoch, counters) {
+                Present::Page { pfn, frame, dirty, place } if record.still_has(index) => {
+                    if !ask.writes() && self.maps_around(ask) {
+                        let page = Some(FoundPage { pfn, frame, dirty, place });
+                        // In memory, where other pages are mapped without.
+                        return Around(self.0).map(&{ seen }, (record, index), page, &epoch);
                     }
-                    Some((pfn, dirty))
+                    Some(((pfn, frame), dirty))
                 }
                 Present::Ahead => return Ok(Step::FetchNext),
                 Present::Absent(place) if record.pager().is_none() => {
-                    let zeros = (&self.want(seen), ask.va);
+                    let zeros = (&self.want(&seen), ask.va);
                     let made = self.make_page_near((object, index), place, zeros, &epoch);
-                    made.map(|pfn| (pfn, false))
+                    made.map(|pfn| ((pfn, self.frames.record(pfn)), false))
                 }
                 _ => None,
             };
-            if let Some((pfn, dirty)) = found {
-                let flags = entry_flags(seen, ask.access, dirty);
-                return self.map_found(seen, (pfn, flags), &epoch);
+            if let Some((page, dirty)) = found {
+                let flags = entry_flags(&seen, ask.access, dirty);
+                return self.map_found(&seen, page, flags, &epoch, counters);
             }
         }
-        self.serve(seen, (ask, false), epoch)
+        self.serve(&{ seen }, (ask, false), epoch)
     }
 
     /// Whether pages around that of a read fault are mapped.
@@ -112,9 +108,9 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         if index >= self.object(object).pages() {
             return Err(FaultError::Beyond);
         }
-        let writes = ask.access == Access::Write || ask.origin == FaultOrigin::Owner;
+        let writes = ask.writes();
         let copies = writes && seen.attrs.is_private_view();
-        let is_noted = !is_to_be_noted(seen, ask);
+        let is_noted = !(writes && seen.attrs.is_tracked_view());
         let paged = self.object(object).pager().is_some();
         match found {
             Present::Page { pfn, .. } | Present::Block(pfn) if copies => self.copy_page(seen, pfn),
@@ -131,8 +127,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 let page = (pfn, entry_flags(seen, ask.access, dirty));
                 self.map_and_around(seen, ask, (object, index), page, &epoch)
             }
-            Present::Page { pfn, place, .. } => {
-                if !self.at((object, index), place).mark_dirty(pfn, &epoch) {
+            Present::Page { frame, pfn, place, .. } => {
+                if !self.at((object, index), place).mark_dirty(frame, &epoch) {
                     return Ok(self.note_write((object, index), epoch));
                 }
                 self.map_page(seen, pfn, entry_flags(seen, ask.access, true), &epoch)
@@ -165,9 +161,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let step = self.map_page(seen, pfn, flags, epoch)?;
-        let writes = ask.access == Access::Write || ask.origin == FaultOrigin::Owner;
         // The table is there now.
-        if !writes
+        if !ask.writes()
             && self.maps_around(ask)
             && let Step::Done(_) = step
             && let Some(seen) = self.0.seen(seen.space, ask.va)
@@ -176,7 +171,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             && seen.attrs.allows(ask.access)
         {
             // The fault is served, whatever comes of this.
-            let _ = Around(self.0).map(&seen, (object, index), None, epoch);
+            let _ = Around(self.0).map(&seen, (self.object(object), index), None, epoch);
         }
         Ok(step)
     }
@@ -268,9 +263,10 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let Some((object, index)) = self.object_at(seen.region, seen.va) else {
             return Ok(Step::Again);
         };
-        match FindPage(self.0).present_in(self.object(object), index, &epoch) {
-            Present::Page { pfn: there, dirty, place } if there == pfn => {
-                if !dirty && !self.at((object, index), place).mark_dirty(pfn, &epoch) {
+        let (record, counters) = (self.object(object), self.counters_here());
+        match FindPage(self.0).present_in(record, index, &epoch, counters) {
+            Present::Page { pfn: there, frame, dirty, place } if there == pfn => {
+                if !dirty && !self.at((object, index), place).mark_dirty(frame, &epoch) {
                     return Ok(self.note_write((object, index), epoch));
                 }
             }
@@ -389,10 +385,10 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         let epoch = self.epochs.enter(&self.machine);
         let seen = self.seen_again(space, ask, (object, index), (path.as_ref(), Level::ONE));
         match (seen, FindPage(self.0).present(object, index, &epoch)) {
-            (Some(seen), Present::Page { pfn, dirty, place })
+            (Some(seen), Present::Page { pfn, frame, dirty, place })
                 if dirty
                     || !is_to_be_noted(&seen, ask)
-                    || self.at((object, index), place).mark_dirty(pfn, &epoch) =>
+                    || self.at((object, index), place).mark_dirty(frame, &epoch) =>
             {
                 let flags = entry_flags(&seen, ask.access, dirty || is_to_be_noted(&seen, ask));
                 self.map_below(&seen, (pfn, flags), path, &epoch)
@@ -467,19 +463,22 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     fn map_here(
         self,
         seen: &Seen<'_>,
-        page: (Pfn, Flags),
+        (pfn, flags): (Pfn, Flags),
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        self.map_found(seen, page, epoch)
+        let page = (pfn, self.frames.record(pfn));
+        self.map_found(seen, page, flags, epoch, self.counters_here())
     }
 
-    /// [`map_here`](Self::map_here) in line.
+    /// [`map_here`](Self::map_here) in line. `counters` are this CPU's.
     #[inline(always)]
     fn map_found(
         self,
         seen: &Seen<'_>,
-        (pfn, flags): (Pfn, Flags),
+        (pfn, frame): (Pfn, &Record),
+        flags: Flags,
         epoch: &EpochGuard<'_, M>,
+        counters: &CpuCounters,
     ) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         let mut top = Token::top();
@@ -487,8 +486,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         if !self.still(seen) {
             return Ok(Step::Again);
         }
-        let is_first = ObjectFrame(self.0).add_mapping(pfn)?;
-        self.counters_here().add(Counter::Mapped, i64::from(is_first));
+        let is_first = ObjectFrame(self.0).add_mapping_in(frame)?;
+        counters.add(Counter::Mapped, i64::from(is_first));
         self.write_entry(spot.node.pfn, spot.slot, Level::ONE, Entry::Shared(pfn, flags));
         spot.node.add_resident(1);
         Ok(Step::Done(Fault::Object))
@@ -497,16 +496,14 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
 
 /// Whether the fault writes to a page of which that has to be known before.
 fn is_to_be_noted(seen: &Seen<'_>, ask: FaultRequest) -> bool {
-    let writes = ask.access == Access::Write || ask.origin == FaultOrigin::Owner;
-    writes && seen.attrs.is_tracked_view()
+    ask.writes() && seen.attrs.is_tracked_view()
 }
 
 /// The flags of an entry that maps the object's page. `noted`: the pager knows that the page is
 /// written.
 #[inline(always)]
 pub(super) fn entry_flags(seen: &Seen<'_>, access: Access, noted: bool) -> Flags {
-    let Rights { write, exec, .. } = seen.attrs.object_rights();
-    let noted = noted && seen.attrs.is_tracked_view() && seen.attrs.allows(Access::Write);
-    let write = write || noted;
+    let write = seen.attrs.gives_writes(noted);
+    let exec = seen.attrs.rights().exec;
     Flags { write, exec, accessed: true, dirty: write && access == Access::Write }
 }

@@ -15,6 +15,7 @@
 //! the mark of the dead first.
 
 use core::cell::Cell;
+use core::ops::Range;
 
 use super::Trie;
 use super::edit::prefix;
@@ -61,6 +62,18 @@ impl<'r> TriePlace<'r> {
             Some(node) if node.word.level() == 0 => &node.slots_from(from - 1)[1..],
             _ => &[],
         }
+    }
+
+    /// The slots of indices of base pages, if all of them lie in the node where another one was
+    /// found. In a node that is dead by now they are of the epoch of that.
+    #[inline]
+    pub fn slots(self, found: u64, indices: Range<u64>) -> Option<&'r [AtomicU64]> {
+        let Range { start, end } = indices;
+        // The node covers what was found there.
+        let lies_in =
+            |node: &Node<'r>| ((found ^ start) | (found ^ (end - 1))) >> node.word.top() == 0;
+        let node = self.node.filter(|node| node.word.level() == 0).filter(lies_in)?;
+        node.slots_from(start).get(..(end - start) as usize)
     }
 
     /// The lowest node on the way to the index.
@@ -136,16 +149,13 @@ impl<'e, M: Machine> Look<'e, M> {
     }
 
     /// What is at indices that follow each other, from one on: as many as lie in its node of base
-    /// pages, or one. A lookup in the same epoch may have ended near: also in a node that is dead
-    /// by now, the words are of that epoch.
+    /// pages, or one.
     #[inline]
-    pub fn run_at(&self, index: u64, near: TriePlace<'e>, visits: &mut u64) -> Run<'e> {
-        let is_base = |node: &Node<'e>| node.word.level() == 0 && self.covers(*node, index);
-        if let Some(node) = near.node.filter(is_base) {
-            return Run::Pages(node.slots_from(index));
-        }
+    pub fn run_at(&self, index: u64, visits: &mut u64) -> Run<'e> {
         match self.descend(index, None, visits) {
-            (_, Some(node)) if is_base(&node) => Run::Pages(node.slots_from(index)),
+            (_, Some(node)) if node.word.level() == 0 && self.covers(node, index) => {
+                Run::Pages(node.slots_from(index))
+            }
             (word, node) => Run::One(self.is_at(word, node, index).then(|| word.entry())),
         }
     }
