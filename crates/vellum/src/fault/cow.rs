@@ -191,7 +191,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         if self.config.cow_huge == CowHuge::Split && !exactly {
             return self.copy_sub_block(seen, epoch, old, order);
         }
-        let Ok(new) = self.alloc_block(order, &self.want(seen), exactly) else {
+        let Ok(new) = self.alloc_block(order, &self.want_block(seen, order), exactly) else {
             return self.copy_sub_block(seen, epoch, old, order);
         };
         // By the reference the old block stays what it is, whoever else gives it up meanwhile:
@@ -344,7 +344,8 @@ impl<'v, M: Machine> Unshare<'v, M> {
     /// above it.
     fn part_for(self, seen: &Seen<'v>, mut size: Order) -> Result<FreshPart<'v>, NoMemory> {
         loop {
-            let tried = self.frames.alloc(&self.machine, size, &self.want(seen)).and_then(|new| {
+            let want = self.want_block(seen, size);
+            let tried = self.frames.alloc(&self.machine, size, &want).and_then(|new| {
                 let path = self.0.unlinked_path(seen.spot.at, seen.va, leaf_level(size));
                 path.and_then(|path| path.ok_or(NoMemory))
                     .map(|path| FreshPart { new, size, path })

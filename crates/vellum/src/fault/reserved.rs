@@ -171,7 +171,7 @@ impl<M: Machine> Reserved<'_, M> {
         let m = &self.machine;
         let order = self.order_below(seen, huge);
         if order > Order::BASE {
-            let (space, attrs, want) = (seen.space, seen.attrs, self.want(seen));
+            let (space, attrs, want) = (seen.space, seen.attrs, self.want_block(seen, order));
             drop(epoch);
             return self.fresh_large(space, ask, order, &want, attrs);
         }

@@ -106,9 +106,15 @@ impl<M: Machine> Faults<M> {
     /// What the allocator is asked for a page at the address.
     #[inline(always)]
     pub fn want(&self, seen: &Seen<'_>) -> AllocRequest {
+        self.want_block(seen, Order::BASE)
+    }
+
+    /// The same for the block of a leaf of that size, whichever of its pages is touched.
+    #[inline(always)]
+    pub fn want_block(&self, seen: &Seen<'_>, order: Order) -> AllocRequest {
         AllocRequest {
             policy: seen.attrs.numa().unwrap_or(self.config.numa),
-            index: seen.index(Order::BASE),
+            index: seen.index(order),
             use_: Use::Data,
         }
     }

@@ -237,7 +237,7 @@ impl<M: Machine> Serve<'_, M> {
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
                 None => Reserved(self.0).populate_below(&seen, (ask, huge), epoch),
                 Some(order) => {
-                    let want = self.want(&seen);
+                    let want = self.want_block(&seen, order);
                     drop(epoch);
                     Reserved(self.0).fresh_large(space, ask, order, &want, attrs)
                 }

@@ -58,6 +58,18 @@ fn huge_pages_take_nodes_in_turn_as_base_pages_do() {
     };
     assert_eq!([0, 1, 2, 3].map(node), [0, 1, 0, 1]);
     assert_eq!(fx.usage(&space).huge_leaves, 4);
+    fx.vm.unmap(&space, Va(GIB), 4 * MIB2).unwrap();
+    // Moved by half a block and a page, and touched first at any page.
+    let from = Va(2 * GIB + 257 * KIB4);
+    fx.map(&space, from, 4 * MIB2, RW);
+    let to = Placement::At(Va(GIB));
+    assert_eq!(fx.vm.remap(&space, from, 4 * MIB2, 4 * MIB2, to), Ok(Va(GIB)));
+    let nodes = [(0, 511), (1, 0), (2, 300), (3, 100)].map(|(block, page)| {
+        fx.poke(&space, Va(GIB + block * MIB2 + page * KIB4), 1).unwrap();
+        node(block)
+    });
+    assert!(nodes.windows(2).all(|two| two[0] != two[1]), "{nodes:?}");
+    assert_eq!(fx.usage(&space).huge_leaves, 4);
     fx.end([space]);
 }
 

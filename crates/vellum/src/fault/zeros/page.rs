@@ -151,7 +151,8 @@ impl<M: Machine> ZeroPage<'_, M> {
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let (space, va, attrs, want) = (seen.space, seen.va, seen.attrs, self.want(seen));
+        let (space, va, attrs) = (seen.space, seen.va, seen.attrs);
+        let want = self.want_block(seen, Order::HUGE);
         drop(epoch);
         let _in_hand = self.hands.begin(&self.machine);
         let new = Reserved(self.0).fresh_block(Order::HUGE, &want, va, false)?;

@@ -103,7 +103,7 @@ impl<M: Machine> ZeroTable<'_, M> {
         let (space, va, attrs) = (seen.space, seen.va, seen.attrs);
         let _in_hand = self.hands.begin(m);
         let (new, _epoch) = if self.large_order(attrs, Order::HUGE, huge).is_some() {
-            let want = self.want(seen);
+            let want = self.want_block(seen, Order::HUGE);
             drop(epoch);
             (Reserved(self.0).fresh_block(Order::HUGE, &want, va, false)?, self.epochs.enter(m))
         } else {
