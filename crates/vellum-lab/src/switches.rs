@@ -12,7 +12,8 @@
 //!
 //! `--vs X=V` asks "what does X=V do?". Where the base has V already, it would compare a thing with
 //! itself. Therefore a switch which only `--vs` names, with nothing but the base's value, is
-//! *plain* in the base: the value that leaves the mechanism out. Rejected: refusing such a line
+//! *plain* in the base: the value that leaves the mechanism out, or if V is that, the library's
+//! own. Rejected: refusing such a line
 //! (the commonest question would be an error).
 
 use vellum::config::{Config, SWITCHES};
@@ -60,7 +61,8 @@ impl Variant {
         Ok(())
     }
 
-    fn get(&self, name: &str) -> &str {
+    /// The value of a switch.
+    pub fn get(&self, name: &str) -> &str {
         self.values.iter().find(|(n, _)| *n == name).map_or("", |(_, v)| v)
     }
 }
@@ -78,17 +80,19 @@ const LINUX: &[(&str, &str)] = &[
 ];
 
 /// What the kernel of the host that was recorded does, as far as switches can say it. Where the
-/// trace does not tell, as the kernel's own default: huge pages are given to who asks, a huge page
-/// of zeros is used, shared memory has base pages.
+/// trace does not tell, as the kernel's own defaults: huge pages always, one of them of zeros, and
+/// base pages for shared memory. A host that was recorded and has no such setting has none.
 pub fn linux(recorded: &Header) -> Variant {
     let thp = match chosen(&recorded.host_thp) {
         Some("always") => "always",
-        Some("never") => "never",
-        _ => "advise",
+        Some("madvise") => "advise",
+        None if recorded.host_kernel.is_empty() => "always",
+        _ => "never",
     };
+    // Objects get blocks where all of them lies within the size.
     let shmem = match chosen(&recorded.host_thp_shmem) {
-        Some("always" | "force") => "always",
-        Some("advise" | "within_size") => "advise",
+        Some("always" | "force" | "within_size") => "always",
+        Some("advise") => "advise",
         _ => "never",
     };
     let zeros = if recorded.host_thp_zero_page.trim() == "0" { "off" } else { "page" };
@@ -99,6 +103,9 @@ pub fn linux(recorded: &Header) -> Variant {
     }
     linux
 }
+
+/// The column of the library's own choices.
+pub const VELLUM: &str = "vellum";
 
 /// The word that a file of `/sys` has in brackets.
 fn chosen(text: &str) -> Option<&str> {
@@ -120,7 +127,7 @@ pub fn columns(
     let mut columns = changed(&start, set, vs)?;
     if choices == Choices::Linux {
         let mut own = changed(&Variant::defaults(), set, &[])?.remove(0);
-        own.name = "vellum".to_owned();
+        own.name = VELLUM.to_owned();
         if columns.iter().all(|c| c.values != own.values) {
             columns.push(own);
         }
@@ -146,7 +153,8 @@ fn changed(start: &Variant, set: &[String], vs: &[String]) -> Result<Vec<Variant
             vs.iter().flatten().filter(|(n, _)| *n == s.name).map(|(_, v)| *v).collect();
         let chosen = set.iter().any(|(n, _)| *n == s.name);
         if !chosen && !asked.is_empty() && asked.iter().all(|v| *v == start.get(s.name)) {
-            base.set(s.name, plain(s.name, s.values))?;
+            let plain = plain(s.name, s.values);
+            base.set(s.name, if start.get(s.name) == plain { s.default } else { plain })?;
         }
     }
     let mut columns = vec![base.clone()];
@@ -300,9 +308,25 @@ mod tests {
         let c = super::columns(Choices::Linux, &madvise, &all, &[]).unwrap();
         assert_eq!(c.len(), 1);
 
-        // A trace that does not say: the kernel's own defaults.
-        assert_eq!(linux(&Header::default()).get("thp"), "advise");
-        assert_eq!(linux(&Header::default()).get("zero.huge"), "page");
+        // What Linux has anyway is compared with what the library has.
+        for s in SWITCHES.iter().filter(|s| linux(&madvise).get(s.name) != s.default) {
+            let asked = format!("{}={}", s.name, linux(&madvise).get(s.name));
+            assert!(columns(&madvise, &[], &[&asked]).len() >= 2, "{asked}");
+        }
+        let c = columns(&madvise, &[], &["zero.colours=1"]);
+        assert_eq!(names(&c), "zero.colours=auto | zero.colours=1 | vellum");
+
+        // A trace that does not say, and hosts that do.
+        let none = linux(&Header::default());
+        assert_eq!(
+            ["thp", "zero.huge", "object.huge"].map(|n| none.get(n)),
+            ["always", "page", "never"]
+        );
+        let without = Header { host_kernel: "6.1".to_owned(), ..Header::default() };
+        assert_eq!(linux(&without).get("thp"), "never");
+        let shmem = "always [within_size] advise never deny force".to_owned();
+        let within = Header { host_thp_shmem: shmem, ..Header::default() };
+        assert_eq!(linux(&within).get("object.huge"), "always");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{GROUPS, SCREEN, json, number, table};
-use crate::switches;
+use crate::switches::{self, VELLUM, Variant};
 
 /// A difference in faults beyond this deserves a flag: 5 %.
 const FAULTS_OFF: f64 = 0.05;
@@ -86,7 +86,7 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     out.push_str(&table::full(GROUPS, &shown));
     out.push('\n');
     if args.choices == Choices::Linux {
-        out.push_str(&legend(&trace));
+        out.push_str(&legend(&columns));
     }
     for line in notes(&trace, &results, args.files) {
         out.push_str(&line);
@@ -98,12 +98,11 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
 }
 
 /// Whose choices the columns have.
-fn legend(trace: &Trace) -> String {
-    let recorded = match trace.header.host_kernel.as_str() {
-        "" => "at its defaults: the trace does not say whose".to_owned(),
-        release => format!("{release}, as on the host that was recorded"),
-    };
-    format!("base: Linux {recorded}; `vellum`: this library's own choices\n")
+fn legend(columns: &[Variant]) -> String {
+    let (Some(base), Some(last)) = (columns.first(), columns.last()) else { return String::new() };
+    let huge = ["thp", "zero.huge", "object.huge"].map(|name| format!("{name}={}", base.get(name)));
+    let own = if last.name == VELLUM { "vellum: this library's own choices\n" } else { "" };
+    format!("base: Linux's choices, with {}\n{own}", huge.join(", "))
 }
 
 /// Columns as tables want them.

@@ -178,9 +178,12 @@ pub fn collect<F: Format>(
     out.count("estimate_program", program);
     out.count("estimate_walk", walk);
     out.count("estimate_total", sum - sim("cycles_program") - sim("cycles_walk") + program + walk);
-    out.count("cycles_idle", sim("cycles_idle"));
     out.count("cycles_io", sim("cycles_io"));
-    out.count("cycles_elapsed", elapsed);
+    // Of a part of the program these would stand beside a total of the whole.
+    if skipped == 0 {
+        out.count("cycles_idle", sim("cycles_idle"));
+        out.count("cycles_elapsed", elapsed);
+    }
     out
 }
 

@@ -21,8 +21,8 @@ pub enum Unit {
     Permyriad,
 }
 
-/// What a pair (value, base) deserves to have said.
-pub type Remark = fn(i64, i64) -> String;
+/// What a value comes to beside the base's, if that is not 0.
+pub type Remark = fn(i64, i64) -> Option<String>;
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug)]
@@ -177,20 +177,20 @@ pub const SCREEN: &[Row] = &[
     RSS,
 ];
 
-fn time_remark(value: i64, base: i64) -> String {
-    match change(value, base) {
-        Some(p) if p < 0 => format!("{} % less time", -p),
-        Some(p) if p > 0 => format!("{p} % more time"),
-        _ => "the same time".to_owned(),
-    }
+fn time_remark(value: i64, base: i64) -> Option<String> {
+    Some(match change(value, base)? {
+        0 => "the same time".to_owned(),
+        p if p < 0 => format!("{} % less time", -p),
+        p => format!("{p} % more time"),
+    })
 }
 
-fn memory_remark(value: i64, base: i64) -> String {
-    match change(value, base) {
-        Some(p) if p < 0 => format!("{} % less memory", -p),
-        Some(p) if p > 0 => format!("{p} % more memory"),
-        _ => "the same memory".to_owned(),
-    }
+fn memory_remark(value: i64, base: i64) -> Option<String> {
+    Some(match change(value, base)? {
+        0 => "the same memory".to_owned(),
+        p if p < 0 => format!("{} % less memory", -p),
+        p => format!("{p} % more memory"),
+    })
 }
 
 /// Whole percents of change.

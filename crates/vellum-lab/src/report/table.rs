@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use super::counters::Counters;
 use super::number;
 use super::rows::{Group, Row, Unit};
+use crate::text::wrapped;
 
 /// No line is longer.
 pub const WIDTH: usize = 100;
@@ -58,11 +59,12 @@ pub fn verdict(rows: &[Row], columns: &[Column<'_>]) -> String {
         let remarks = rows.iter().filter_map(|row| {
             let (value, base) =
                 (column.counters.get(row.counter)?, base.counters.get(row.counter)?);
-            Some(row.remark?(value, base))
+            row.remark?(value, base)
         });
-        let said: Vec<String> = remarks.collect();
-        if !said.is_empty() {
-            let _ = writeln!(out, "   {}: {}", column.name, said.join(", "));
+        let said = remarks.collect::<Vec<String>>().join(", ");
+        let name = column.name.replace(',', ", ");
+        for line in wrapped(&format!("{name}: {said}"), WIDTH - 3) {
+            let _ = writeln!(out, "   {line}");
         }
     }
     out
@@ -239,7 +241,8 @@ mod tests {
         let c = counters(&rows);
         let name = "thp=always,tlb.batch=off,zero.page=off,numa=interleave,preempt=voluntary";
         for n in 1..9 {
-            let text = full(GROUPS, &vec![Column { name, counters: &c, complete: true }; n]);
+            let columns = vec![Column { name, counters: &c, complete: true }; n];
+            let text = verdict(SCREEN, &columns) + &full(GROUPS, &columns);
             assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         }
     }

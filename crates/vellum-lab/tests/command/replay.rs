@@ -62,7 +62,7 @@ fn a_run_begins_with_linux_and_ends_with_the_librarys_own_choices() {
     };
     let columns = run(&["--vs", "thp=always"]);
     let names: Vec<&str> = columns.iter().filter_map(|c| c["name"].as_str()).collect();
-    assert_eq!(names, ["thp=advise", "thp=always", "vellum"]);
+    assert_eq!(names, ["thp=never", "thp=always", "vellum"]);
     let switch =
         |name: &str| columns.iter().map(|c| c["switches"][name].clone()).collect::<Vec<_>>();
     assert_eq!(switch("cow.huge"), ["split", "split", "copy"]);
@@ -74,6 +74,26 @@ fn a_run_begins_with_linux_and_ends_with_the_librarys_own_choices() {
     let lines = counted("llc_misses_kernel");
     assert!(lines[1] > lines[2].map(|lines| 10 * lines), "{lines:?}");
     assert_eq!(run(&["--as", "vellum"]).len(), 1);
+}
+
+/// The total is an estimate of the whole program; beside it stands no figure of a part.
+#[test]
+fn a_trace_in_windows_says_nothing_of_elapsed_time() {
+    let elapsed = |skip: bool| {
+        let mut s = Script::new();
+        let m = s.anon(64);
+        s.touch(m, 0..32);
+        if skip {
+            s.push(Event::Skip { accesses: 1000, instructions: 5000 });
+        }
+        s.touch(m, 32..64);
+        let c = one(&s, "windows.vt", NEVER);
+        assert_eq!(count(&c, "accesses_skipped"), 1000 * i64::from(skip));
+        assert!(count(&c, "estimate_total") > 0);
+        assert_eq!(c.contains_key("cycles_elapsed"), c.contains_key("cycles_idle"));
+        c.contains_key("cycles_elapsed")
+    };
+    assert_eq!([elapsed(false), elapsed(true)], [true, false]);
 }
 
 #[test]
