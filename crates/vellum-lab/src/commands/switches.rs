@@ -61,7 +61,9 @@ pub fn markdown() -> String {
     }
     out += "\nLinux's choices are the defaults but for the following. `thp`, `object.huge` and\n\
             `zero.huge` are as the recorded host had them (`enabled`, `shmem_enabled`,\n\
-            `use_zero_page`), and as here where a trace does not say.\n\n";
+            `use_zero_page`), and as here where a trace does not say. Three things that Linux\n\
+            does have no switch: it collapses pages in the background, compacts memory at a\n\
+            fault (`defrag`, which a trace tells), and has large pages below 2 MiB.\n\n";
     let linux = linux(&Header::default());
     for (s, (name, value)) in SWITCHES.iter().zip(&linux.values) {
         if s.default != value {
