@@ -43,6 +43,14 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
     assert_eq!(recorded.stdout, b"done\n", "the program's own output");
 
     let header = vellum_trace::TraceReader::open(&trace.0).expect("a trace").header().clone();
+    // What `run` takes for Linux's choices.
+    let host = |name: &str| {
+        let path = format!("/sys/kernel/mm/transparent_hugepage/{name}");
+        std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+    };
+    assert_eq!((&header.host_thp, &header.host_thp_defrag), (&host("enabled"), &host("defrag")));
+    assert_eq!(header.host_thp_zero_page, host("use_zero_page"));
+    assert_eq!(header.host_thp_shmem, host("shmem_enabled"));
     let native = header.native.expect("native figures").minor_faults as i64;
     for machine in vellum_sim::file::presets().into_iter().filter(|m| *m != "tiny") {
         let columns = counters(&trace, &["--machine", machine, "--vs", "thp=always"]);

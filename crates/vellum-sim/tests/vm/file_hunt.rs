@@ -103,13 +103,25 @@ impl<F: Format> Player<'_, '_, F> {
     }
 }
 
-/// Checks that were made, and writes that the disk refused.
-fn hunt<F: Format>(mmu: MmuKind, seed: u64) -> Result<(u64, i64), Stop> {
-    let options = Options { disk_fails: 5, ..hunting(seed) };
+/// Does something with a `Vm` on a machine with a disk.
+fn on_a_disk<F: Format, R>(
+    mmu: MmuKind,
+    options: Options,
+    act: impl FnOnce(&Vm<SimMachine<F>>) -> R,
+) -> R {
     let sim = SimMachine::<F>::build(&parts(mmu), options).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     // SAFETY: zero memory of the layout asked for; it outlives the Vm.
     let vm = unsafe { Vm::new(sim, Config::default(), meta.start()) }.expect("a Vm");
+    act(&vm)
+}
+
+/// Checks that were made, and writes that the disk refused.
+fn hunt<F: Format>(mmu: MmuKind, seed: u64) -> Result<(u64, i64), Stop> {
+    on_a_disk(mmu, Options { disk_fails: 5, ..hunting(seed) }, |vm| hunt_on::<F>(vm, seed))
+}
+
+fn hunt_on<F: Format>(vm: &Vm<SimMachine<F>>, seed: u64) -> Result<(u64, i64), Stop> {
     let sim = vm.machine();
     let (file, spaces) = sim.solo(0, |_| {
         let file = vm.objects().create_paged(PAGES * PAGE, 7).expect("memory");
@@ -118,7 +130,7 @@ fn hunt<F: Format>(mmu: MmuKind, seed: u64) -> Result<(u64, i64), Stop> {
     let (checked, lines) = (Cell::new(0), Cell::new(BTreeMap::new()));
     sim.run(|run| {
         for (id, space) in spaces.iter().enumerate() {
-            let (vm, file, checked, lines) = (&vm, &file, &checked, &lines);
+            let (file, checked, lines) = (&file, &checked, &lines);
             run.spawn(id, move |cpu: &Cpu<'_, F>| {
                 vm.activate(space);
                 let rng = Rng::new(seed << 8 | id as u64);
@@ -144,7 +156,7 @@ fn hunt<F: Format>(mmu: MmuKind, seed: u64) -> Result<(u64, i64), Stop> {
         vm.activate(&spaces[0]);
         let rng = Rng::new(seed);
         let (space, file, checked) = (&spaces[0], &file, 0);
-        let mut last = Player { vm: &vm, cpu, space, file, rng, lines, checked };
+        let mut last = Player { vm, cpu, space, file, rng, lines, checked };
         let places: Vec<u64> = last.lines.keys().copied().collect();
         places.iter().for_each(|&place| last.check(place));
         vm.deactivate();
@@ -181,28 +193,26 @@ fn a_file_that_cpus_store_to_sync_and_evict_loses_nothing_on_a_disk_that_fails()
 /// Byte 200 of a file that is on the disk, cut to 100 bytes and made longer again.
 fn cut_and_grown(evict_first: bool) -> u8 {
     let options = Options { mode: Mode::Timing, ..hunting(1) };
-    let sim = SimMachine::<X86>::build(&parts(MmuKind::X86), options).expect("tiny can be built");
-    let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("memory");
-    // SAFETY: zero memory of the layout asked for; it outlives the Vm.
-    let vm = unsafe { Vm::new(sim, Config::default(), meta.start()) }.expect("a Vm");
-    let (sim, objects) = (vm.machine(), vm.objects());
-    let read = sim.solo(0, |_| {
-        let file = objects.create_paged(2 * PAGE, 7).expect("memory");
-        assert_eq!(objects.write(&file, 0, &[0xaa; 8192]), (8192, Ok(())));
-        assert_eq!(objects.sync(&file, 0, u64::MAX), Ok(()));
-        if evict_first {
-            assert_eq!(objects.evict(&file, 0, u64::MAX), 2);
-        }
-        objects.resize(&file, 100).expect("shorter");
-        sim.cut_file(7, 100);
-        objects.evict(&file, 0, u64::MAX);
-        objects.resize(&file, 2 * PAGE).expect("longer");
-        let mut seen = [9; 1];
-        assert_eq!(objects.read(&file, 99, &mut seen), (1, Ok(())));
-        assert_eq!(seen[0], 0xaa);
-        assert_eq!(objects.read(&file, 200, &mut seen), (1, Ok(())));
-        objects.discard(file);
-        seen[0]
+    let read = on_a_disk::<X86, _>(MmuKind::X86, options, |vm| {
+        let (sim, objects) = (vm.machine(), vm.objects());
+        sim.solo(0, |_| {
+            let file = objects.create_paged(2 * PAGE, 7).expect("memory");
+            assert_eq!(objects.write(&file, 0, &[0xaa; 8192]), (8192, Ok(())));
+            assert_eq!(objects.sync(&file, 0, u64::MAX), Ok(()));
+            if evict_first {
+                assert_eq!(objects.evict(&file, 0, u64::MAX), 2);
+            }
+            objects.resize(&file, 100).expect("shorter");
+            sim.cut_file(7, 100);
+            objects.evict(&file, 0, u64::MAX);
+            objects.resize(&file, 2 * PAGE).expect("longer");
+            let mut seen = [9; 1];
+            assert_eq!(objects.read(&file, 99, &mut seen), (1, Ok(())));
+            assert_eq!(seen[0], 0xaa);
+            assert_eq!(objects.read(&file, 200, &mut seen), (1, Ok(())));
+            objects.discard(file);
+            seen[0]
+        })
     });
     read.expect("no stop")
 }
@@ -215,18 +225,15 @@ fn a_file_cut_inside_a_page_has_zeros_there_when_it_grows() {
 #[test]
 fn a_file_is_cut_though_nobody_waits_for_what_is_read_of_it() {
     for seed in 0..20 {
-        let sim = SimMachine::<X86>::build(&parts(MmuKind::X86), hunting(seed));
-        let sim = sim.expect("tiny can be built");
-        let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("memory");
-        // SAFETY: zero memory of the layout asked for; it outlives the Vm.
-        let vm = unsafe { Vm::new(sim, Config::default(), meta.start()) }.expect("a Vm");
-        let cut = vm.machine().solo(0, |_| {
-            let file = vm.objects().create_paged(PAGES * PAGE, 7).expect("memory");
-            vm.objects().will_need(&file, 0, u64::MAX);
-            let done = vm.objects().resize(&file, 0);
-            let left = vm.objects().usage(&file).pages;
-            vm.objects().discard(file);
-            (done, left)
+        let cut = on_a_disk::<X86, _>(MmuKind::X86, hunting(seed), |vm| {
+            vm.machine().solo(0, |_| {
+                let file = vm.objects().create_paged(PAGES * PAGE, 7).expect("memory");
+                vm.objects().will_need(&file, 0, u64::MAX);
+                let done = vm.objects().resize(&file, 0);
+                let left = vm.objects().usage(&file).pages;
+                vm.objects().discard(file);
+                (done, left)
+            })
         });
         assert_eq!(cut.unwrap_or_else(|stop| panic!("seed {seed}: {stop}")), (Ok(()), 0));
     }
@@ -235,28 +242,24 @@ fn a_file_is_cut_though_nobody_waits_for_what_is_read_of_it() {
 #[test]
 fn a_page_is_poisoned_though_nobody_waits_for_its_write() {
     for seed in 0..20 {
-        let sim = SimMachine::<X86>::build(&parts(MmuKind::X86), hunting(seed));
-        let sim = sim.expect("tiny can be built");
-        let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("memory");
-        // SAFETY: zero memory of the layout asked for; it outlives the Vm.
-        let vm = unsafe { Vm::new(sim, Config::default(), meta.start()) }.expect("a Vm");
-        let poisoned = vm.machine().solo(0, |cpu| {
-            let space = vm.create().expect("memory");
-            let file = vm.objects().create_paged(PAGES * PAGE, 7).expect("memory");
-            let (at, part) = (Va(AT[0]), ObjectPart { object: &file, offset: 0 });
-            let attrs = Attrs::anonymous(Rights::READ_WRITE);
-            let mapped = vm.map_object(&space, Placement::At(at), PAGES * PAGE, attrs, part);
-            assert_eq!(mapped, Ok(at));
-            vm.activate(&space);
-            program::access(&vm, cpu, &space, AT[0], Kind::Store).expect("a page");
-            vm.objects().write_back(&file, 0, u64::MAX);
-            let done = vm.poison(&space, at);
-            vm.deactivate();
-            vm.exit(space);
-            vm.objects().discard(file);
-            done
+        let poisoned = on_a_disk::<X86, _>(MmuKind::X86, hunting(seed), |vm| {
+            vm.machine().solo(0, |cpu| {
+                let space = vm.create().expect("memory");
+                let file = vm.objects().create_paged(PAGES * PAGE, 7).expect("memory");
+                let (at, part) = (Va(AT[0]), ObjectPart { object: &file, offset: 0 });
+                let attrs = Attrs::anonymous(Rights::READ_WRITE);
+                let mapped = vm.map_object(&space, Placement::At(at), PAGES * PAGE, attrs, part);
+                assert_eq!(mapped, Ok(at));
+                vm.activate(&space);
+                program::access(vm, cpu, &space, AT[0], Kind::Store).expect("a page");
+                vm.objects().write_back(&file, 0, u64::MAX);
+                let done = vm.poison(&space, at);
+                vm.deactivate();
+                vm.exit(space);
+                vm.objects().discard(file);
+                (done, vm.stats().get(Counter::FramesPoisoned))
+            })
         });
-        assert_eq!(poisoned.unwrap_or_else(|stop| panic!("seed {seed}: {stop}")), Ok(()));
-        assert_eq!(vm.stats().get(Counter::FramesPoisoned), 1);
+        assert_eq!(poisoned.unwrap_or_else(|stop| panic!("seed {seed}: {stop}")), (Ok(()), 1));
     }
 }
