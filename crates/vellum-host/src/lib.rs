@@ -13,6 +13,7 @@
 //! native benchmarks.
 
 pub mod bench;
+pub mod calibrate;
 pub mod files;
 pub mod host_vm;
 pub mod machine;

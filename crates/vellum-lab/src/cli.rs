@@ -25,6 +25,8 @@ Examples:
   vellum bench                                                 \
 how fast the library is on this computer
   vellum repro colour                                          a published experiment, run again
+  vellum calibrate                                             measure this computer, as \
+--machine host
   vellum machines                                              what can be simulated
   vellum switches                                              what can be switched
 
@@ -116,6 +118,8 @@ pub enum Command {
     Repro(ReproArgs),
     /// List the machines that can be simulated
     Machines(MachinesArgs),
+    /// Measure this computer: what `--machine host` is from then on
+    Calibrate(CalibrateArgs),
     /// List the switches, their values, and what each trades
     Switches(SwitchesArgs),
     /// Look into a trace, or make one from another tool's output
@@ -291,6 +295,17 @@ pub struct MachinesArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Print the machine's file, to keep or to change
+    #[arg(long, requires = "machine", conflicts_with = "json")]
+    pub toml: bool,
+}
+
+/// `vellum calibrate`.
+#[derive(Args, Debug)]
+pub struct CalibrateArgs {
+    /// Write the machine file there as well
+    #[arg(short, long, value_name = "FILE.toml")]
+    pub output: Option<PathBuf>,
 }
 
 /// `vellum switches`.

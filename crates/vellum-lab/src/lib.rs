@@ -14,6 +14,7 @@
 //!
 //! It is a library so that tests reach every part; the binary only calls [`main`].
 
+pub mod calibrate;
 pub mod cli;
 pub mod commands;
 pub mod error;

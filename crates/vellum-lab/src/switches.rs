@@ -71,7 +71,7 @@ impl Variant {
 /// sources: `process_huge_page` clears page by page towards the one that faulted, through the
 /// caches; a store to a shared huge page splits it; there is one zero page; `fault_around_bytes`
 /// and `read_ahead_kb` are the library's defaults, too.
-const LINUX: &[(&str, &str)] = &[
+pub const LINUX: &[(&str, &str)] = &[
     ("clear.unit", "page"),
     ("clear.order", "near-last"),
     ("clear.stores", "cached"),

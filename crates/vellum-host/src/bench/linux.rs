@@ -94,6 +94,27 @@ impl Area {
         // SAFETY: inside the mapping, which nobody else knows.
         unsafe { touch(self.at, self.bytes, step as usize, write) }
     }
+    /// The same in a part of it.
+    pub fn touch_part(&self, bytes: Range<u64>, step: u64, write: bool) {
+        assert!(bytes.end as usize <= self.bytes);
+        let length = (bytes.end - bytes.start) as usize;
+        // SAFETY: inside the mapping, which nobody else knows.
+        unsafe { touch(self.at(bytes.start as usize), length, step as usize, write) }
+    }
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+    /// The address of a byte.
+    pub fn at(&self, byte: usize) -> *mut u8 {
+        assert!(byte < self.bytes);
+        // SAFETY: inside the mapping.
+        unsafe { self.at.add(byte) }
+    }
+    /// Whether huge pages map all of it.
+    pub fn is_huge(&self) -> bool {
+        conditions::huge_bytes(self.range()).is_some_and(|b| b >= self.bytes as u64)
+    }
     /// Takes the right to write, or gives it back.
     ///
     /// # Errors
@@ -146,6 +167,22 @@ pub struct Forked {
 /// # Errors
 /// The system refuses.
 pub fn fork(area: Option<&Area>) -> io::Result<Forked> {
+    let (fork, copies) = in_child(|| {
+        let Some(area) = area else { return 0.0 };
+        let start = Instant::now();
+        area.touch(PAGE, true);
+        start.elapsed().as_nanos() as f64
+    })?;
+    Ok(Forked { fork, copies })
+}
+
+/// Has a child do something and give a figure; nanoseconds until this process went on, and the
+/// figure. The child must call nothing but the clock, take no lock and allocate nothing: other
+/// threads of this process do not exist in it.
+///
+/// # Errors
+/// The system refuses.
+pub fn in_child(act: impl FnOnce() -> f64) -> io::Result<(f64, f64)> {
     // SAFETY: a fresh page, shared with the child, for its figure.
     let page = unsafe {
         mmap_anonymous(
@@ -158,15 +195,10 @@ pub fn fork(area: Option<&Area>) -> io::Result<Forked> {
     // SAFETY: the page is zero, aligned, and lives until the end of this function.
     let figure = unsafe { &*page.cast::<AtomicU64>() };
     let start = Instant::now();
-    // SAFETY: the child calls nothing but the clock and `_exit`, takes no lock and allocates
-    // nothing.
+    // SAFETY: the child does what the caller promises, and calls `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        if let Some(area) = area {
-            let start = Instant::now();
-            area.touch(PAGE, true);
-            figure.store(start.elapsed().as_nanos() as u64, Ordering::Release);
-        }
+        figure.store(act().to_bits(), Ordering::Release);
         // SAFETY: leaves at once, without running what the parent would run at its end.
         unsafe { libc::_exit(0) }
     }
@@ -179,7 +211,7 @@ pub fn fork(area: Option<&Area>) -> io::Result<Forked> {
         while unsafe { libc::waitpid(child, &mut status, 0) } < 0
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
-        Ok(Forked { fork, copies: figure.load(Ordering::Acquire) as f64 })
+        Ok((fork, f64::from_bits(figure.load(Ordering::Acquire))))
     };
     // SAFETY: mapped above; the child is gone.
     let _ = unsafe { munmap(page, PAGE as usize) };

@@ -14,6 +14,9 @@ use crate::text;
 /// Prints the list, or one machine.
 pub fn run(args: &MachinesArgs) -> Result<(), LabError> {
     if let Some(name) = &args.machine {
+        if args.toml {
+            return print(&source(name)?);
+        }
         let machine = find(name)?;
         return if args.json { print_json(&one_json(&machine)) } else { print(&one(&machine)) };
     }
@@ -30,10 +33,7 @@ pub fn run(args: &MachinesArgs) -> Result<(), LabError> {
             let _ = writeln!(out, "                {line}");
         }
     }
-    out.push_str(
-        "\n  host          this machine: geometry as the system reports it, \
-         latencies measured in about 3 s\n",
-    );
+    out.push_str("\n  host          this computer, as `vellum calibrate` measured it last\n");
     out.push_str("\nvellum machines NAME shows every constant with its basis and source.\n");
     print(&out)
 }
@@ -45,7 +45,7 @@ pub fn find(name: &str) -> Result<Machine, LabError> {
         return Machine::load(name.as_ref()).map_err(LabError::usage);
     }
     if name == "host" {
-        return file::host().map_err(LabError::failed);
+        return crate::calibrate::host()?.machine();
     }
     if !file::presets().contains(&name) {
         let presets = file::presets();
@@ -59,6 +59,19 @@ pub fn find(name: &str) -> Result<Machine, LabError> {
         )));
     }
     file::preset(name).map_err(LabError::failed)
+}
+
+/// The text of a machine's file, to keep or to start another from.
+fn source(name: &str) -> Result<String, LabError> {
+    match (name, file::preset_text(name)) {
+        ("host", _) => Ok(crate::calibrate::host()?.text),
+        (_, Some(text)) => Ok(text.to_owned()),
+        // Not a preset: a file that is read, or the line that says what is wrong.
+        _ => {
+            find(name)?;
+            std::fs::read_to_string(name).map_err(|e| LabError::usage(format_args!("{name}: {e}")))
+        }
+    }
 }
 
 fn shape(m: &Machine) -> String {

@@ -4,6 +4,7 @@
 //! output. Notes and progress go to standard error. Nothing here computes a figure.
 
 pub mod bench;
+pub mod calibrate;
 pub mod machines;
 mod output;
 pub mod record;
@@ -25,6 +26,7 @@ pub fn run(cli: Cli) -> Result<(), LabError> {
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::CountRow { row }) => bench::count_row(row),
         Some(Command::Repro(args)) => repro::run(&args),
+        Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Machines(args)) => machines::run(&args),
         Some(Command::Switches(args)) => switches::run(&args),
         Some(Command::Trace(command)) => trace::run(&command),

@@ -179,7 +179,11 @@ impl Machine {
             costs.clear_next_line,
             costs.clear_extent_line,
             costs.clear_elided_line,
+            costs.clear_cached_line.unwrap_or(Ticks::ZERO),
             costs.copy_line,
+            costs.charge_page,
+            costs.uncharge_page,
+            costs.charge_huge,
         ];
         let tlb = [&self.tlb.l1i, &self.tlb.l1d, &self.tlb.l2].map(|t| self.ticks(&t.latency));
         let others = [

@@ -34,18 +34,12 @@ pub enum MachineError {
         /// What would be right.
         mend: String,
     },
-    /// No preset has this name, and it is no file's name either.
-    #[error("no machine is called '{name}': use one of {known}, or the path of a .toml file")]
+    /// No preset has this name.
+    #[error("no preset is called '{name}': use one of {known}")]
     Unknown {
         /// What was asked for.
         name: String,
         /// The presets.
         known: String,
-    },
-    /// This host does not tell what the `host` preset needs.
-    #[error("host: {what}; use a preset or write a machine file instead")]
-    Host {
-        /// What could not be found out, and where.
-        what: String,
     },
 }

@@ -11,7 +11,6 @@
 mod check;
 mod constant;
 mod error;
-mod host;
 mod presets;
 mod scale;
 mod shapes;
@@ -20,8 +19,7 @@ mod units;
 
 pub use constant::{Basis, Constant, ConstantRow};
 pub use error::MachineError;
-pub use host::{host, host_text};
-pub use presets::{find, preset, preset_text, presets};
+pub use presets::{preset, preset_text, presets};
 pub use shapes::{Costs, WORK_COSTS};
 pub use spec::{
     CacheSpec, Codec, CoreSpec, CostSpec, Invalidation, LlcSpec, Machine, MemorySpec, MmuSpec,

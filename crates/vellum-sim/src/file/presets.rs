@@ -1,7 +1,5 @@
 //! The machines that come with the simulator.
 
-use std::path::Path;
-
 use super::error::MachineError;
 use super::spec::Machine;
 
@@ -15,7 +13,7 @@ const FILES: [(&str, &str); 6] = [
     ("tiny", include_str!("../../machines/tiny.toml")),
 ];
 
-/// Names of the presets that are files; [`find`] knows `host` beside them.
+/// Names of the presets.
 pub fn presets() -> [&'static str; FILES.len()] {
     FILES.map(|(name, _)| name)
 }
@@ -25,26 +23,10 @@ pub fn preset_text(name: &str) -> Option<&'static str> {
     FILES.iter().find(|(n, _)| *n == name).map(|&(_, text)| text)
 }
 
-/// A preset by name; `host` is not one of these, since it measures ([`host`](super::host())).
+/// A preset by name.
 pub fn preset(name: &str) -> Result<Machine, MachineError> {
     match preset_text(name) {
         Some(text) => Machine::parse(&format!("{name}.toml"), text),
-        None => Err(MachineError::Unknown {
-            name: name.to_string(),
-            known: format!("{}, host", presets().join(", ")),
-        }),
-    }
-}
-
-/// What `--machine` takes: a preset, `host`, or the path of a machine file (anything that ends in
-/// `.toml` or has a `/`).
-pub fn find(name: &str) -> Result<Machine, MachineError> {
-    if name == "host" {
-        return super::host::host();
-    }
-    if name.ends_with(".toml") || name.contains('/') {
-        Machine::load(Path::new(name))
-    } else {
-        preset(name)
+        None => Err(MachineError::Unknown { name: name.to_string(), known: presets().join(", ") }),
     }
 }

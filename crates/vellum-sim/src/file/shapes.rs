@@ -36,9 +36,13 @@ pub struct Costs {
     pub clear_next_line: Ticks,
     pub clear_extent_line: Ticks,
     pub clear_elided_line: Ticks,
+    pub clear_cached_line: Option<Ticks>,
     /// Bytes; 0: write-allocate is never avoided.
     pub elision_threshold: u64,
     pub copy_line: Ticks,
+    pub charge_page: Ticks,
+    pub uncharge_page: Ticks,
+    pub charge_huge: Ticks,
     /// Price of each kind of work, in the order of `WorkCosts`' fields, which is that of the
     /// library's `Work`.
     pub work: [Ticks; WORK_COSTS],
@@ -147,6 +151,7 @@ impl Machine {
     /// The fixed costs.
     pub fn costs(&self) -> Costs {
         let t = |d: &Constant<Duration>| self.ticks(&d.value);
+        let optional = |d: &Option<Constant<Duration>>| d.as_ref().map_or(Ticks::ZERO, t);
         let c = &self.costs;
         let w = &c.work;
         let work = [
@@ -180,11 +185,15 @@ impl Machine {
             clear_next_line: t(&c.clear_next_line),
             clear_extent_line: t(&c.clear_extent_line),
             clear_elided_line: t(&c.clear_elided_line),
+            clear_cached_line: c.clear_cached_line.as_ref().map(t),
             elision_threshold: match *c.elision_threshold {
                 Threshold::Bytes(bytes) => bytes,
                 Threshold::LastLevel => self.llc.size.0,
             },
             copy_line: t(&c.copy_line),
+            charge_page: optional(&c.charge_page),
+            uncharge_page: optional(&c.uncharge_page),
+            charge_huge: optional(&c.charge_huge),
             work: work.map(t),
         }
     }

@@ -266,11 +266,20 @@ pub struct CostSpec {
     /// Clearing a line without write-allocate: by non-temporal stores, or as part of an extent
     /// long enough for the core to elide it.
     pub clear_elided_line: Constant<Duration>,
+    /// Clearing a line through the caches that one of them holds. Left out: as if none did.
+    pub clear_cached_line: Option<Constant<Duration>>,
     /// The shortest extent for which stores through the caches elide write-allocate by themselves;
     /// 0: never.
     pub elision_threshold: Constant<Threshold>,
     /// Copying a line.
     pub copy_line: Constant<Duration>,
+    /// A base page that becomes a program's: what a kernel does then beside clearing and mapping it
+    /// (charging, reverse mapping, statistics). Left out: nothing.
+    pub charge_page: Option<Constant<Duration>>,
+    /// A base page that a program gives back. Left out: nothing.
+    pub uncharge_page: Option<Constant<Duration>>,
+    /// A 2 MiB page that becomes a program's. Left out: nothing.
+    pub charge_huge: Option<Constant<Duration>>,
     /// Kernel work, piece by piece.
     pub work: WorkCosts,
 }

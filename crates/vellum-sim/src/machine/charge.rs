@@ -1,6 +1,7 @@
 //! The cost of kernel work, and the account that it is charged to.
 
-use vellum::machine::{Stores, Verb, Work};
+use vellum::addr::{Order, Pfn};
+use vellum::machine::{Stores, Use, Verb, Work};
 
 use super::SimState;
 use crate::cache::{Agent, Kind, Level};
@@ -64,6 +65,18 @@ impl<F: Format> SimState<F> {
         self.cpus[c].core.advance(cost);
     }
 
+    /// A block becomes a program's, or leaves it.
+    pub(crate) fn charge_frame(&mut self, c: usize, first: Pfn, order: Order, to: Use) {
+        let was = self.oracle.uses.get(first.0 as usize).copied();
+        let cost = match (to, order) {
+            (Use::Data, Order::BASE) => self.costs.charge_page,
+            (Use::Data, Order::HUGE) => self.costs.charge_huge,
+            (_, Order::BASE) if was == Some(Use::Data as u8) => self.costs.uncharge_page,
+            _ => Ticks::ZERO,
+        };
+        self.cpus[c].core.advance(cost);
+    }
+
     /// How a run of that length is cleared, decided once for all of it; `None` if a planted bug
     /// leaves it out.
     pub(crate) fn clear_way(
@@ -111,7 +124,9 @@ impl<F: Format> SimState<F> {
         };
         let floor = self.memory.stream(now, first * LINES, moved.fetched, moved.written_back);
         let cpu = &mut self.cpus[c];
-        let time = way.line * lines;
+        let held = if way.elide { 0 } else { lines - moved.fetched };
+        let hot = self.costs.clear_line_cached.unwrap_or(way.line).min(way.line);
+        let time = way.line * (lines - held) + hot * held;
         cpu.core.advance(time.max(floor));
         cpu.forget_lines();
         cpu.switch(before);

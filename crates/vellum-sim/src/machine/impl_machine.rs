@@ -65,6 +65,7 @@ impl<F: Format> Hooks for SimMachine<F> {
                 s.planted += 1;
                 return;
             }
+            s.charge_frame(c, first, order, to);
             s.frame_event(c, first, order, to);
         });
     }

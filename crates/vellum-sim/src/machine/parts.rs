@@ -67,10 +67,18 @@ pub struct Costs {
     /// Clearing a line by non-temporal stores, or of a run past `elision_threshold`, when the
     /// core stops reading lines it is about to overwrite.
     pub clear_line_elided: Ticks,
+    /// Clearing a line through the caches that one of them holds; `None`: as any other.
+    pub clear_line_cached: Option<Ticks>,
     /// Length from which lines are elided, in bytes.
     pub elision_threshold: u64,
     /// Copying a line.
     pub copy_line: Ticks,
+    /// A base page that becomes a program's.
+    pub charge_page: Ticks,
+    /// A base page that a program gives back.
+    pub uncharge_page: Ticks,
+    /// A 2 MiB page that becomes a program's.
+    pub charge_huge: Ticks,
     /// A hit in the second-level TLB.
     pub stlb_hit: Ticks,
     /// A walk, beside its reads.
@@ -101,8 +109,12 @@ impl Costs {
             clear_line_next: t,
             clear_line_extent: t,
             clear_line_elided: t,
+            clear_line_cached: None,
             elision_threshold: u64::MAX,
             copy_line: t,
+            charge_page: Ticks::ZERO,
+            uncharge_page: Ticks::ZERO,
+            charge_huge: Ticks::ZERO,
             stlb_hit: t,
             walk_start: Ticks::ZERO,
             sched_point: t,
@@ -196,12 +208,16 @@ impl Parts {
                 clear_line_next: c.clear_next_line,
                 clear_line_extent: c.clear_extent_line,
                 clear_line_elided: c.clear_elided_line,
+                clear_line_cached: c.clear_cached_line,
                 elision_threshold: if c.elision_threshold == 0 {
                     u64::MAX
                 } else {
                     c.elision_threshold
                 },
                 copy_line: c.copy_line,
+                charge_page: c.charge_page,
+                uncharge_page: c.uncharge_page,
+                charge_huge: c.charge_huge,
                 stlb_hit: file.ticks(&file.tlb.l2.latency),
                 walk_start: file
                     .tlb

@@ -281,14 +281,9 @@ fn no_nodes_at_all_are_refused() {
 
 #[test]
 fn a_name_that_is_no_preset_and_a_file_that_is_not_there_are_refused() {
-    let message = file::find("milano").expect_err("refused").to_string();
-    assert!(
-        message.contains("'milano'")
-            && message.contains("milan, icelake-x")
-            && message.contains("host"),
-        "{message}"
-    );
-    let message = file::find("no/such.toml").expect_err("refused");
+    let message = file::preset("milano").expect_err("refused").to_string();
+    assert!(message.contains("'milano'") && message.contains("milan, icelake-x"), "{message}");
+    let message = Machine::load("no/such.toml".as_ref()).expect_err("refused");
     assert!(matches!(message, MachineError::Unreadable { .. }), "{message}");
 }
 
@@ -296,7 +291,7 @@ fn a_name_that_is_no_preset_and_a_file_that_is_not_there_are_refused() {
 fn a_preset_written_to_a_file_is_the_same_machine() {
     let path = std::env::temp_dir().join(format!("vellum-machine-{}.toml", std::process::id()));
     std::fs::write(&path, tiny()).expect("written");
-    let machine = file::find(path.to_str().expect("a path"));
+    let machine = Machine::load(&path);
     std::fs::remove_file(&path).expect("removed");
     let machine = machine.expect("valid");
     assert_eq!(machine.hierarchy(1), file::preset("tiny").expect("valid").hierarchy(1));
@@ -320,28 +315,6 @@ fn damaged_files_never_panic() {
                     assert!(!e.to_string().contains('\n'), "{e}");
                 }
             }
-        }
-    }
-}
-
-/// Measures for some seconds; a host that does not describe itself must say why in one line.
-#[test]
-fn this_host_is_a_machine_or_says_why_not() {
-    match file::host() {
-        Ok(machine) => {
-            assert_eq!(machine.name, "host");
-            assert!(Hierarchy::new(&machine.hierarchy(1)).is_ok());
-            assert!(
-                machine
-                    .constants()
-                    .iter()
-                    .any(|row| row.basis == Basis::Before && row.source.contains("measured"))
-            );
-            assert_eq!(file::host_text(), file::host_text());
-        }
-        Err(e) => {
-            assert!(matches!(e, MachineError::Host { .. }), "{e}");
-            assert!(!e.to_string().contains('\n') && e.to_string().contains("use a preset"), "{e}");
         }
     }
 }

@@ -6,23 +6,42 @@
 
 /// One bank: page sizes, entries, ways.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct BankGuess {
-    pub(super) sizes: Vec<&'static str>,
-    pub(super) entries: u32,
-    pub(super) ways: u32,
+pub struct BankGuess {
+    /// Page sizes it holds.
+    pub sizes: Vec<&'static str>,
+    /// Entries.
+    pub entries: u32,
+    /// Ways; as many as entries where any entry may be anywhere.
+    pub ways: u32,
 }
 
 /// What is known of translation on this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Translation {
-    pub(super) l1i: Vec<BankGuess>,
-    pub(super) l1d: Vec<BankGuess>,
-    pub(super) l2: Vec<BankGuess>,
+pub struct Translation {
+    /// First level, instructions.
+    pub l1i: Vec<BankGuess>,
+    /// First level, data.
+    pub l1d: Vec<BankGuess>,
+    /// Second level.
+    pub l2: Vec<BankGuess>,
     /// Where the sizes are from; `None` if they are assumed.
-    pub(super) source: Option<&'static str>,
-    /// Whether 1 GiB pages and context numbers exist.
-    pub(super) gigantic: bool,
-    pub(super) contexts: u32,
+    pub source: Option<&'static str>,
+    /// Whether 1 GiB pages exist.
+    pub gigantic: bool,
+    /// Contexts the TLBs tell apart; 0 where they have no numbers.
+    pub contexts: u32,
+}
+
+/// Whether a hypervisor says that this is its guest.
+#[cfg(target_arch = "x86_64")]
+pub fn is_guest() -> bool {
+    raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor())
+}
+
+/// Whether a hypervisor says that this is its guest; elsewhere nobody asks.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn is_guest() -> bool {
+    false
 }
 
 fn bank(sizes: &[&'static str], entries: u32, ways: u32) -> BankGuess {
@@ -42,13 +61,15 @@ fn assumed() -> Translation {
     }
 }
 
+/// Sizes of a usual core.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn read() -> Translation {
+pub fn read() -> Translation {
     assumed()
 }
 
+/// Asks CPUID; what it does not tell is assumed.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn read() -> Translation {
+pub fn read() -> Translation {
     let cpuid = raw_cpuid::CpuId::new();
     let pcid = cpuid.get_feature_info().is_some_and(|f| f.has_pcid());
     let gigantic =

@@ -7,45 +7,54 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::super::units::cpu_list;
-
 /// A cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct CacheShape {
-    pub(super) size: u64,
-    pub(super) ways: u32,
+pub struct CacheShape {
+    /// Bytes.
+    pub size: u64,
+    /// Ways of a set.
+    pub ways: u32,
     /// Whether the kernel said how many ways; if not, 8 are assumed.
-    pub(super) ways_known: bool,
+    pub ways_known: bool,
 }
 
 /// A memory node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct NodeShape {
-    pub(super) memory: u64,
-    pub(super) cpus: Vec<u32>,
+pub struct NodeShape {
+    /// Bytes.
+    pub memory: u64,
+    /// Its CPUs.
+    pub cpus: Vec<u32>,
     /// Distances to the nodes, 10 being local.
-    pub(super) distance: Vec<u64>,
+    pub distance: Vec<u64>,
 }
 
 /// What the kernel tells of this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Topology {
-    pub(super) cpus: u32,
-    pub(super) cpus_per_llc: u32,
-    pub(super) l1i: CacheShape,
-    pub(super) l1d: CacheShape,
-    pub(super) l2: CacheShape,
+pub struct Topology {
+    /// CPUs online.
+    pub cpus: u32,
+    /// CPUs that share a last level.
+    pub cpus_per_llc: u32,
+    /// First level, instructions.
+    pub l1i: CacheShape,
+    /// First level, data.
+    pub l1d: CacheShape,
+    /// Second level.
+    pub l2: CacheShape,
     /// None where there is no third level.
-    pub(super) llc: Option<CacheShape>,
-    pub(super) nodes: Vec<NodeShape>,
-    pub(super) model: String,
+    pub llc: Option<CacheShape>,
+    /// Memory nodes.
+    pub nodes: Vec<NodeShape>,
+    /// The processor's name.
+    pub model: String,
 }
 
 /// Largest machine, as in `check.rs`.
 const MAX_CPUS: usize = 256;
 
 /// Reads below `root`, which is `/` but in tests. The error says what could not be read.
-pub(super) fn read(root: &Path) -> Result<Topology, String> {
+pub fn read(root: &Path) -> Result<Topology, String> {
     let text = |path: &str| {
         let text = fs::read_to_string(root.join(path))
             .map_err(|e| format!("/{path} cannot be read ({e})"))?;
@@ -53,9 +62,7 @@ pub(super) fn read(root: &Path) -> Result<Topology, String> {
     };
     let list = |path: &str| {
         let text = text(path)?;
-        cpu_list(&text)
-            .map(|l| l.0)
-            .ok_or_else(|| format!("/{path} says '{text}', which is no list of CPUs"))
+        cpu_list(&text).ok_or_else(|| format!("/{path} says '{text}', which is no list of CPUs"))
     };
     let mut online = list("sys/devices/system/cpu/online")?;
     online.truncate(MAX_CPUS);
@@ -112,6 +119,20 @@ pub(super) fn read(root: &Path) -> Result<Topology, String> {
         model: model
             .map_or("a CPU of unknown model".into(), |(_, m)| m.trim().replace(['"', '\\'], "")),
     })
+}
+
+/// `0-3,8` as numbers.
+fn cpu_list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= 1 << 16 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
 }
 
 /// A cache of the size told; ways that do not divide it are not believed.

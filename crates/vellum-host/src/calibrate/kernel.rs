@@ -1,0 +1,141 @@
+//! What the kernel under us takes for a fault, a page given back, a call: 64 MiB at a time, so that
+//! one act is the quotient of many.
+
+use std::io;
+
+use super::chase::PAGE;
+use super::figure::{Figure, fastest};
+use crate::bench::linux::{Area, in_child};
+
+/// Bytes that are touched in a turn, and of a huge page.
+const AREA: u64 = 64 << 20;
+const HUGE: u64 = 2 << 20;
+/// Pages and huge pages of a turn.
+const PAGES: usize = AREA as usize / PAGE;
+const BLOCKS: usize = (AREA / HUGE) as usize;
+/// Pieces of a turn: the fastest counts.
+const PIECES: u64 = 16;
+/// Huge pages that count as fresh from the hypervisor take so many times as long as the fastest.
+const COLD: f64 = 4.0;
+
+/// Times of the kernel's work.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct KernelTimes {
+    /// A system call that does nothing.
+    pub call: Figure,
+    /// Making and unmaking a mapping that nobody touched.
+    pub map: Figure,
+    /// The first store to a page.
+    pub touch: Figure,
+    /// The first load from a page that nobody wrote.
+    pub zero_read: Figure,
+    /// A child's store to a page that it shares.
+    pub copy: Figure,
+    /// A page, written, unmapped with its neighbours.
+    pub unmap: Figure,
+    /// The same of huge pages; none where the kernel gave none.
+    pub huge: Option<HugeTimes>,
+}
+
+/// Times of huge pages.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct HugeTimes {
+    /// The first store to a huge page.
+    pub touch: Figure,
+    /// The first load from one that nobody wrote.
+    pub zero_read: Figure,
+    /// A huge page unmapped.
+    pub unmap: Figure,
+    /// The slowest first store seen, where it took several times as long as the fastest: the
+    /// hypervisor had to find memory.
+    pub cold: Option<f64>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// The system refuses memory.
+pub(super) fn measure() -> io::Result<KernelTimes> {
+    let call = Figure::settle(|| {
+        fastest(16, 2000, || (0..2000).for_each(|_| _ = rustix::process::getppid()))
+    });
+    let map = Figure::settle(|| {
+        fastest(16, 200, || (0..200).for_each(|_| drop(Area::new(PAGE as u64, false))))
+    });
+    let mut unmap = Figure { ns: f64::INFINITY, spread: 0.0 };
+    let mut small = |write| {
+        let mut unmaps = Vec::new();
+        let figure = settle(|| {
+            let area = Area::new(AREA, false)?;
+            area.advise(false);
+            let ns = in_pieces(&area, PAGE as u64, write);
+            let mut area = Some(area);
+            unmaps.push(fastest(1, PAGES, || drop(area.take())));
+            Ok(ns)
+        })?;
+        if write {
+            unmaps.sort_by(f64::total_cmp);
+            unmap = Figure { ns: unmaps[0], spread: unmaps[1] / unmaps[0] - 1.0 };
+        }
+        Ok::<_, io::Error>(figure)
+    };
+    let (touch, zero_read) = (small(true)?, small(false)?);
+    let written = Area::new(AREA, false)?;
+    written.advise(false);
+    written.touch(PAGE as u64, true);
+    let copies = || in_pieces(&written, PAGE as u64, true);
+    let copy = settle(|| Ok(in_child(copies)?.1))?;
+    Ok(KernelTimes { call, map, touch, zero_read, copy, unmap, huge: huge()? })
+}
+
+fn huge() -> io::Result<Option<HugeTimes>> {
+    let mut unmaps = Vec::new();
+    let (mut slowest, mut given) = (0f64, true);
+    let mut turn = |write| {
+        settle(|| {
+            let area = Area::new(AREA, true)?;
+            area.advise(true);
+            let each = each_block(&area, write);
+            slowest = each.iter().copied().fold(slowest, f64::max);
+            given &= area.is_huge() || !write;
+            let mut area = Some(area);
+            unmaps.push(fastest(1, BLOCKS, || drop(area.take())));
+            Ok(each.iter().copied().fold(f64::INFINITY, f64::min))
+        })
+    };
+    let touch = turn(true)?;
+    let zero_read = turn(false)?;
+    if !given {
+        return Ok(None);
+    }
+    let unmap = unmaps.iter().copied().fold(f64::INFINITY, f64::min);
+    let cold = (slowest > touch.ns * COLD).then_some(slowest);
+    Ok(Some(HugeTimes { touch, zero_read, unmap: Figure { ns: unmap, spread: 0.0 }, cold }))
+}
+
+/// As [`Figure::settle`], for measurements that may fail.
+fn settle(mut run: impl FnMut() -> io::Result<f64>) -> io::Result<Figure> {
+    let mut failed = None;
+    let figure = Figure::settle(|| {
+        run().unwrap_or_else(|e| {
+            failed = Some(e);
+            1.0
+        })
+    });
+    failed.map_or(Ok(figure), Err)
+}
+
+/// Touches an area piece by piece; the fastest, in nanoseconds for each `step` bytes.
+fn in_pieces(area: &Area, step: u64, write: bool) -> f64 {
+    let (piece, mut at) = (AREA / PIECES, 0);
+    fastest(PIECES as u32, (piece / step) as usize, || {
+        area.touch_part(at..at + piece, step, write);
+        at += piece;
+    })
+}
+
+/// Touches each huge page of an area once; nanoseconds of each.
+fn each_block(area: &Area, write: bool) -> Vec<f64> {
+    let block = |n: u64| fastest(1, 1, || area.touch_part(n * HUGE..(n + 1) * HUGE, HUGE, write));
+    (0..BLOCKS as u64).map(block).collect()
+}

@@ -1,0 +1,162 @@
+//! What a load takes, by where its data is and how its translation is found.
+
+use super::chase::{BLOCK, Chain, lines, pages};
+use super::figure::Figure;
+use super::topology::Topology;
+use crate::bench::linux::Area;
+
+/// Times of loads.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlaceTimes {
+    /// From the first level.
+    pub l1: Figure,
+    /// From the second.
+    pub l2: Figure,
+    /// From the last.
+    pub llc: Figure,
+    /// From memory.
+    pub memory: Figure,
+    /// From memory, where sixteen chases go on at once: time of any load.
+    pub memory_of_many: Figure,
+    /// Bytes that the last level keeps for one program. A guest's kernel describes the whole, which
+    /// other guests use, too.
+    pub llc_share: u64,
+    /// Entries of the first and the second TLB for pages of 4 KiB, by where chases become slower.
+    pub tlb: [u32; 2],
+    /// Chases over one line of each page.
+    pub chases: Vec<PageChase>,
+}
+
+/// A chase over one line of each of some pages.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PageChase {
+    /// Pages of 4 KiB.
+    pub pages: usize,
+    /// A step where the memory is in pages of 4 KiB.
+    pub small: Figure,
+    /// A step where the kernel maps it by 2 MiB.
+    pub huge: Figure,
+    /// The same of any of sixteen chases at once.
+    pub small_of_many: Figure,
+    /// And by 2 MiB.
+    pub huge_of_many: Figure,
+}
+
+/// Pages of the chases: from what a first-level TLB holds to what none does.
+const PAGES: [usize; 5] = [512, 4096, 8192, 16_384, 65_536];
+
+/// Sizes that TLBs of 4 KiB pages have been built in.
+const FIRST_TLB: [u32; 7] = [16, 32, 48, 64, 72, 96, 128];
+const SECOND_TLB: [u32; 6] = [512, 1024, 1536, 2048, 3072, 4096];
+
+/// Measures in two areas of the same size.
+pub(super) fn measure(topology: &Topology, huge: &Area, small: &Area) -> PlaceTimes {
+    let through = |bytes: usize| Chain::new(huge, &lines(bytes)).step();
+    let (l1, l2) = (topology.l1d.size as usize, topology.l2.size as usize);
+    let most = huge.bytes();
+    // Pages of the second chase are within reach of first-level TLBs even in pieces of 4 KiB.
+    let first = through(l1 / 2);
+    let second = through((l2 / 2).min(256 << 10).max(l1 * 2));
+    let last = topology.llc.map_or(second, |llc| through((l2 * 3).min(llc.size as usize)));
+    let block = lines(BLOCK);
+    let cold = Chain::new(huge, &block).cold_steps();
+    let [memory, memory_of_many] = cold.unwrap_or_else(|| {
+        let all = lines(most);
+        let chain = Chain::new(huge, &all);
+        [chain.step(), chain.step_of_many()]
+    });
+    let llc_share = topology.llc.map_or(topology.l2.size, |llc| {
+        share(llc.size, most, [last, memory], through).max(2 * topology.l2.size).min(llc.size)
+    });
+    let chase = |n: usize| {
+        let n = n.min(most / super::chase::PAGE);
+        let [small, huge] = [small, huge].map(|area| {
+            let places = pages(n);
+            let chain = Chain::new(area, &places);
+            [chain.step(), chain.step_of_many()]
+        });
+        PageChase {
+            pages: n,
+            small: small[0],
+            huge: huge[0],
+            small_of_many: small[1],
+            huge_of_many: huge[1],
+        }
+    };
+    let of_pages = |n: usize| Chain::new(small, &pages(n)).step().ns;
+    PlaceTimes {
+        tlb: [entries(&FIRST_TLB, of_pages), entries(&SECOND_TLB, of_pages)],
+        l1: first,
+        l2: second,
+        llc: last,
+        memory: if memory.ns < last.ns { last } else { memory },
+        memory_of_many,
+        llc_share,
+        chases: PAGES.map(chase).to_vec(),
+    }
+}
+
+/// The size at which a chase over so many pages becomes slower by most.
+fn entries(sizes: &[u32], chase: impl Fn(usize) -> f64) -> u32 {
+    let rise = |size: u32| chase(size as usize * 13 / 10) - chase(size as usize * 17 / 20);
+    let rises = sizes.iter().map(|&size| (size, rise(size)));
+    rises.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(size, _)| size)
+}
+
+/// The bytes of a cache of `known` bytes that one program gets: of chases through `most` bytes
+/// downwards by halves, the most of their lines that was found there. A chase has one line in four,
+/// and the index of a last level spreads these over all of its sets.
+fn share(
+    known: u64,
+    most: usize,
+    [inside, outside]: [Figure; 2],
+    chase: impl Fn(usize) -> Figure,
+) -> u64 {
+    let mut kept = 0;
+    let mut bytes = most.min(4 * known as usize);
+    let all = bytes as u64 / 4;
+    while bytes as u64 / 4 > kept.max(1 << 20) {
+        let missed = (chase(bytes).ns - inside.ns) / (outside.ns - inside.ns).max(0.1);
+        let found = 1.0 - missed.clamp(0.0, 1.0);
+        kept = kept.max((bytes as f64 / 4.0 * found) as u64);
+        bytes /= 2;
+    }
+    // Where all of the largest chase stayed, nothing says that there is not more.
+    if kept > all / 10 * 9 { known } else { kept.min(known) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tlb_is_as_large_as_the_pages_up_to_which_chases_are_fast() {
+        for size in FIRST_TLB {
+            let chase = |pages: usize| if pages > size as usize { 4.0 } else { 1.7 };
+            assert_eq!(entries(&FIRST_TLB, chase), size);
+        }
+        // Conflicts before all entries are in use, and longer walks after.
+        let chase = |pages: usize| match pages {
+            0..1600 => 7.0,
+            1600..2100 => 9.5,
+            2100..3000 => 21.0,
+            _ => 24.0,
+        };
+        assert_eq!(entries(&SECOND_TLB, chase), 2048);
+    }
+
+    #[test]
+    fn the_share_of_a_cache_is_the_most_that_stays_in_it() {
+        let figure = |ns| Figure { ns, spread: 0.0 };
+        let of = |capacity: f64, known: u64| {
+            let chase = |bytes: usize| {
+                let missed = (1.0 - 4.0 * capacity / bytes as f64).max(0.0);
+                figure(30.0 + 70.0 * missed)
+            };
+            share(known, 256 << 20, [30.0, 100.0].map(figure), chase) >> 20
+        };
+        assert_eq!(of(20e6, 256 << 20), 19);
+        assert_eq!(of(1e9, 256 << 20), 256, "all of the largest chase stayed");
+        assert_eq!(of(16e6, 32 << 20), 15);
+    }
+}

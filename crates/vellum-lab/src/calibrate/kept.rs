@@ -1,0 +1,96 @@
+//! The calibration that is kept: a file in the user's cache folder, for the computer and the
+//! version that wrote it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use vellum_host::calibrate::topology;
+use vellum_sim::file::Machine;
+
+use super::{calibrate, machine};
+use crate::error::LabError;
+
+/// This computer.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The machine file.
+    pub text: String,
+    /// Where it is kept; `None` where nothing could be written.
+    pub path: Option<PathBuf>,
+    /// When it was measured; `None`: in this run.
+    pub measured: Option<SystemTime>,
+}
+
+impl Host {
+    /// The machine of its text.
+    pub fn machine(&self) -> Result<Machine, LabError> {
+        machine(&self.text)
+    }
+
+    /// When it was measured, for people.
+    pub fn when(&self) -> String {
+        let Some(age) = self.measured.and_then(|t| t.elapsed().ok()) else {
+            return "measured just now".to_owned();
+        };
+        let (minutes, hours) = (age.as_secs() / 60, age.as_secs() / 3600);
+        match (minutes, hours) {
+            (0..2, _) => "measured a minute ago".to_owned(),
+            (2..120, _) => format!("measured {minutes} minutes ago"),
+            (_, 2..48) => format!("measured {hours} hours ago"),
+            _ => format!("measured {} days ago", hours / 24),
+        }
+    }
+}
+
+/// This computer as it was measured last, or now if it was not. Once in a program's life.
+pub fn host() -> Result<Host, LabError> {
+    static HOST: OnceLock<Result<Host, LabError>> = OnceLock::new();
+    HOST.get_or_init(|| kept().map_or_else(measure, Ok)).clone()
+}
+
+/// Measures this computer again and keeps what comes of it.
+pub fn measure() -> Result<Host, LabError> {
+    let text = calibrate()?.text;
+    let path = keep(&text);
+    Ok(Host { text, path, measured: None })
+}
+
+/// Writes a calibration to where [`host`] finds it, and says where that is.
+pub fn keep(text: &str) -> Option<PathBuf> {
+    let path = path()?;
+    fs::create_dir_all(path.parent()?).ok()?;
+    // Another run may read it meanwhile: it is never there in part.
+    let part = path.with_extension(format!("{}.part", std::process::id()));
+    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.ok().map(|()| path)
+}
+
+fn kept() -> Option<Host> {
+    let path = path()?;
+    let text = fs::read_to_string(&path).ok()?;
+    let measured = fs::metadata(&path).and_then(|m| m.modified()).ok();
+    let host = Host { text, path: Some(path), measured };
+    host.machine().is_ok().then_some(host)
+}
+
+/// The file of this computer and this version.
+fn path() -> Option<PathBuf> {
+    let folder = std::env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME").filter(|v| !v.is_empty())?));
+    let folder = folder.or_else(|| Some(home()?.join(".cache")))?;
+    let mut hasher = DefaultHasher::new();
+    let topology = topology::read(Path::new("/")).ok()?;
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    (format!("{topology:?}"), kernel, env!("CARGO_PKG_VERSION"), FORMAT).hash(&mut hasher);
+    Some(folder.join("vellum").join(format!("host-{:016x}.toml", hasher.finish())))
+}
+
+/// Counts the changes of what a calibration measures or writes.
+const FORMAT: u32 = 1;

@@ -1,0 +1,148 @@
+//! The measured loops on a simulated machine: the same acts in the same order, on less memory.
+
+use vellum::addr::Va;
+use vellum::space::{Access, Attrs, Placement, Rights};
+use vellum_host::calibrate::lines_of_pages;
+use vellum_sim::file::Machine;
+use vellum_sim::format::Format;
+use vellum_sim::{Options, Parts, Program};
+
+use crate::error::LabError;
+use crate::repro::fixture::{Fixture, Workload, boot};
+use crate::switches;
+
+const AT: u64 = 16 << 30;
+const PAGE: u64 = 4096;
+const HUGE: u64 = 2 << 20;
+/// Pages and huge pages of a loop over the kernel's work.
+const PAGES: u64 = 4096;
+const BLOCKS: u64 = 8;
+/// Mappings made and unmade.
+const MAPS: u64 = 64;
+
+/// A loop whose acts have a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loop {
+    /// The first load of each page.
+    ZeroRead,
+    /// The first store to each page.
+    Touch,
+    /// A store to each page that is shared since a fork.
+    Copy,
+    /// A written page unmapped with its neighbours.
+    Unmap,
+    /// A mapping made and unmade.
+    Map,
+    /// The first store to each huge page.
+    HugeTouch,
+    /// The first load of each huge page.
+    HugeZeroRead,
+    /// A chase over one line of each page, and whether these lie in huge pages.
+    Chase(usize, bool),
+    /// Lines read in a row.
+    Stream,
+}
+
+/// Nanoseconds of an act on a machine, with Linux's choices.
+pub fn nanoseconds(machine: &Machine, act: Loop) -> Result<f64, LabError> {
+    let huge = matches!(act, Loop::HugeTouch | Loop::HugeZeroRead | Loop::Chase(_, true))
+        || act == Loop::Stream;
+    let choices = switches::LINUX.iter().copied();
+    let pages = [("thp", if huge { "always" } else { "never" }), ("zero.huge", "page")];
+    let switches: Vec<_> = choices.chain(pages).collect();
+    let options = Options { seed: 1, ..Options::default() };
+    let cycles = boot(&Parts::of(machine, 1), options, &switches, Timed(act))?;
+    Ok(cycles * 1e9 / *machine.clock_hz as f64)
+}
+
+struct Timed(Loop);
+
+impl Workload for Timed {
+    type Out = f64;
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<f64, LabError> {
+        let Fixture { vm, cpu, space } = *fixture;
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let map = |bytes: u64| {
+            vm.map(space, Placement::At(Va(AT)), bytes, attrs).map_err(LabError::failed)
+        };
+        let unmap = |bytes| vm.unmap(space, Va(AT), bytes).map_err(LabError::failed);
+        let mut program = Program::new(cpu, |va, kind| {
+            let access = match kind {
+                vellum_sim::Kind::Store => Access::Write,
+                _ => Access::Read,
+            };
+            vm.fault(space, Va(va), access).map(|_| ())
+        });
+        let mut each = |from: u64, write: bool, step: u64, times: u64| {
+            for at in (0..times).map(|n| from + n * step) {
+                cpu.retire(3);
+                let done =
+                    if write { program.store(at, 1, false) } else { program.load(at, 1, false) };
+                done.map_err(LabError::failed)?;
+            }
+            Ok::<u64, LabError>(times)
+        };
+        let (start, times) = match self.0 {
+            Loop::ZeroRead | Loop::Touch => {
+                map(PAGES * PAGE)?;
+                (cpu.now(), each(AT, self.0 == Loop::Touch, PAGE, PAGES)?)
+            }
+            Loop::HugeZeroRead | Loop::HugeTouch => {
+                map((BLOCKS + 1) * HUGE)?;
+                let write = self.0 == Loop::HugeTouch;
+                // The first makes what all others find: a table, the huge page of zeros.
+                each(AT + BLOCKS * HUGE, write, HUGE, 1)?;
+                (cpu.now(), each(AT, write, HUGE, BLOCKS)?)
+            }
+            Loop::Copy => {
+                map(PAGES * PAGE)?;
+                each(AT, true, PAGE, PAGES)?;
+                let child = vm.fork(space).map_err(LabError::failed)?;
+                let (start, times) = (cpu.now(), each(AT, true, PAGE, PAGES)?);
+                let took = cpu.now() - start;
+                vm.exit(child);
+                return Ok(took as f64 / times as f64);
+            }
+            Loop::Unmap => {
+                map(PAGES * PAGE)?;
+                each(AT, true, PAGE, PAGES)?;
+                let start = cpu.now();
+                unmap(PAGES * PAGE)?;
+                (start, PAGES)
+            }
+            Loop::Map => {
+                let start = cpu.now();
+                for _ in 0..MAPS {
+                    map(PAGE)?;
+                    unmap(PAGE)?;
+                }
+                (start, MAPS)
+            }
+            Loop::Chase(pages, _) => {
+                let places = lines_of_pages(pages);
+                map((pages as u64 * PAGE).next_multiple_of(HUGE))?;
+                each(AT, true, PAGE, pages as u64)?;
+                let mut chase = |steps: usize| {
+                    for place in places.iter().cycle().take(steps) {
+                        cpu.retire(1);
+                        program.load(AT + *place as u64, 8, true).map_err(LabError::failed)?;
+                    }
+                    Ok::<(), LabError>(())
+                };
+                chase(pages)?;
+                let steps = pages.min(20_000);
+                let start = cpu.now();
+                chase(steps)?;
+                (start, steps as u64)
+            }
+            Loop::Stream => {
+                let lines = 8 * HUGE / 64;
+                map(8 * HUGE)?;
+                each(AT, true, HUGE, 8)?;
+                let start = cpu.now();
+                (start, each(AT, false, 64, lines)?)
+            }
+        };
+        Ok((cpu.now() - start) as f64 / times as f64)
+    }
+}

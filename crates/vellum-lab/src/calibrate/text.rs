@@ -1,0 +1,355 @@
+//! Writing what was found as a machine file.
+
+use std::fmt::Write;
+
+use vellum_host::calibrate::topology::CacheShape;
+use vellum_host::calibrate::translation::{BankGuess, Translation};
+use vellum_host::calibrate::{Computer, Figure, LineTimes};
+
+use super::values::Values;
+
+struct Text(String);
+
+const KERNEL: &str = "the kernel's description of this host in /sys";
+const USUAL: &str = "not to be found out from outside; usual for cores of this class";
+const FLUSH: &str = "an estimate for bare metal";
+const LEFT: &str = "measured on this host, less what the simulator has for the rest of the loop";
+
+impl Text {
+    fn section(&mut self, name: &str) {
+        let _ = write!(self.0, "\n{name}\n");
+    }
+    /// `value` as TOML.
+    fn constant(&mut self, key: &str, value: &str, basis: &str, source: &str) {
+        let _ = writeln!(
+            self.0,
+            "{key} = {{ value = {value}, basis = \"{basis}\", source = \"{source}\" }}"
+        );
+    }
+    fn guess(&mut self, key: &str, value: &str, source: &str) {
+        self.constant(key, value, "guess", source);
+    }
+    fn before(&mut self, key: &str, value: &str, source: &str) {
+        self.constant(key, value, "before", source);
+    }
+    /// A time that was measured by itself.
+    fn measured(&mut self, key: &str, figure: Figure) {
+        let spread = (figure.spread * 100.0).min(999.0);
+        let source = format!("measured on this host; two runs differ by {spread:.1} %");
+        self.before(key, &time(figure.ns), &source);
+    }
+    fn cache(&mut self, name: &str, shape: CacheShape, figure: Figure, known: bool) {
+        let basis = if known { "outside" } else { "guess" };
+        self.section(&format!("[{name}]"));
+        self.constant("size", &shape.size.to_string(), basis, KERNEL);
+        match shape.ways_known {
+            true => self.constant("ways", &shape.ways.to_string(), basis, KERNEL),
+            false => self.guess("ways", &shape.ways.to_string(), "the kernel does not know"),
+        }
+        self.measured("latency", figure);
+        self.guess("policy", "\"lru\"", "not published");
+    }
+    fn tlb(&mut self, name: &str, banks: &[BankGuess], source: Option<&str>) {
+        self.section(&format!("[tlb.{name}]"));
+        self.guess("latency", if name == "l2" { "7" } else { "0" }, USUAL);
+        self.guess("fracture", "true", "pages of sizes without entries are kept in pieces");
+        let (basis, source) = source.map_or(("guess", USUAL), |s| ("outside", s));
+        for bank in banks {
+            self.section(&format!("[[tlb.{name}.banks]]"));
+            let sizes: Vec<_> = bank.sizes.iter().map(|s| format!("\"{s}\"")).collect();
+            self.constant("sizes", &format!("[{}]", sizes.join(", ")), basis, source);
+            self.constant("entries", &bank.entries.to_string(), basis, source);
+            self.constant("ways", &bank.ways.to_string(), basis, source);
+        }
+    }
+}
+
+/// Nanoseconds as a TOML string.
+fn time(ns: f64) -> String {
+    format!("\"{ns:.3} ns\"")
+}
+
+/// CPU numbers as a TOML string.
+fn list(cpus: &[u32]) -> String {
+    let cpus: Vec<_> = cpus.iter().map(u32::to_string).collect();
+    format!("\"{}\"", cpus.join(","))
+}
+
+/// The text of a machine file.
+pub(super) fn write(computer: &Computer, values: &Values) -> String {
+    let (topology, places) = (&computer.topology, &computer.places);
+    let mut t = Text(String::from(
+        "# This host, as found and measured by the program that wrote this.\n\n",
+    ));
+    let _ = write!(
+        t.0,
+        "name = \"host\"\ndescription = \"this host: {}, {} CPUs\"\n",
+        topology.model, topology.cpus
+    );
+    let chain = "measured on this host: a chain of shifts and exclusive ors, six cycles a step";
+    t.before("clock_hz", &computer.clock_hz.to_string(), chain);
+    t.constant("cpus", &topology.cpus.to_string(), "outside", KERNEL);
+    t.constant("cpus_per_llc", &topology.cpus_per_llc.to_string(), "outside", KERNEL);
+    t.section("[core]");
+    let overlap = "measured on this host: one chase through memory against sixteen at once";
+    let together = (places.memory.ns / places.memory_of_many.ns).round().clamp(1.0, 64.0);
+    t.before("fill_buffers", &together.to_string(), overlap);
+    t.guess("walkers", "2", USUAL);
+    t.guess("window", "224", USUAL);
+    t.guess("instruction", "0.33", "three instructions a cycle when nothing misses");
+    t.cache("l1i", topology.l1i, places.l1, true);
+    t.cache("l1d", topology.l1d, places.l1, true);
+    t.cache("l2", topology.l2, places.l2, true);
+    last_level(&mut t, computer);
+    translation(&mut t, computer);
+    t.section("[tlb.walk]");
+    t.before("start", &time(values.walk_start), LEFT);
+    for (level, entries) in [(2, "32"), (3, "8"), (4, "4")] {
+        t.section(&format!("[tlb.walk.level{level}]"));
+        t.guess("entries", entries, USUAL);
+        t.guess("ways", "4", USUAL);
+    }
+    nodes(&mut t, computer);
+    mmu(&mut t, &computer.translation);
+    costs(&mut t, &computer.lines, values);
+    work(&mut t, computer, values);
+    t.0
+}
+
+fn last_level(t: &mut Text, computer: &Computer) {
+    let (topology, places) = (&computer.topology, &computer.places);
+    let Some(llc) = topology.llc else {
+        t.cache("llc", topology.l2, places.llc, false);
+        return t.guess("inclusion", "\"victim\"", "there is none; another second level");
+    };
+    let known = llc.size.min(places.llc_share);
+    let unit = 64 * u64::from(llc.ways);
+    let shape = CacheShape { size: (known / unit).max(1) * unit, ..llc };
+    t.section("[llc]");
+    let share = "measured on this host: what chases find there; others use it, too";
+    match known < llc.size {
+        true => t.before("size", &shape.size.to_string(), share),
+        false => t.constant("size", &shape.size.to_string(), "outside", KERNEL),
+    }
+    match llc.ways_known {
+        true => t.constant("ways", &llc.ways.to_string(), "outside", KERNEL),
+        false => t.guess("ways", &llc.ways.to_string(), "the kernel does not know"),
+    }
+    t.measured("latency", places.llc);
+    t.guess("policy", "\"lru\"", "not published");
+    t.guess("inclusion", "\"victim\"", "what recent server parts do");
+}
+
+/// Sizes by CPUID; where it does not tell, the steps of chases.
+fn translation(t: &mut Text, computer: &Computer) {
+    let (found, [first, second]) = (&computer.translation, computer.places.tlb);
+    t.tlb("l1i", &found.l1i, found.source);
+    if found.source.is_some() {
+        t.tlb("l1d", &found.l1d, found.source);
+        return t.tlb("l2", &found.l2, found.source);
+    }
+    let steps = "measured on this host: where chases over 4 KiB pages become slower";
+    for (name, banks, entries) in [("l1d", &found.l1d, first), ("l2", &found.l2, second)] {
+        t.tlb(name, &[], None);
+        for bank in banks {
+            let is_small = bank.sizes.contains(&"4K");
+            t.section(&format!("[[tlb.{name}.banks]]"));
+            let sizes: Vec<_> = bank.sizes.iter().map(|s| format!("\"{s}\"")).collect();
+            t.guess("sizes", &format!("[{}]", sizes.join(", ")), USUAL);
+            match is_small {
+                true => t.before("entries", &entries.to_string(), steps),
+                false => t.guess("entries", &bank.entries.to_string(), USUAL),
+            }
+            let ways = if is_small { ways(entries, bank.ways) } else { bank.ways };
+            t.guess("ways", &ways.to_string(), USUAL);
+        }
+    }
+}
+
+/// Ways that divide the entries, the usual number if it does.
+fn ways(entries: u32, usual: u32) -> u32 {
+    [usual, 8, 6, 4, 1].into_iter().find(|w| entries.is_multiple_of(*w)).unwrap_or(1)
+}
+
+fn nodes(t: &mut Text, computer: &Computer) {
+    let nodes = &computer.topology.nodes;
+    let alone = 64.0 / computer.lines.read.ns * 1e9;
+    for node in nodes {
+        t.section("[[nodes]]");
+        t.constant("memory", &node.memory.to_string(), "outside", KERNEL);
+        t.constant("cpus", &list(&node.cpus), "outside", KERNEL);
+        let all = (alone * node.cpus.len().clamp(1, 8) as f64).clamp(1e6, 400e9) as u64;
+        let source = "what one core reads, times its CPUs up to 8, at most 400 GB/s";
+        t.guess("bandwidth", &all.to_string(), source);
+    }
+    t.section("[memory]");
+    let memory = computer.places.memory.ns;
+    let row = |distances: &Vec<u64>| {
+        let row: Vec<_> = distances.iter().map(|&d| time(memory * d as f64 / 10.0)).collect();
+        format!("[{}]", row.join(", "))
+    };
+    let rows: Vec<_> = nodes.iter().map(|n| row(&n.distance)).collect();
+    let (basis, source) = match nodes.len() {
+        1 => ("before", "measured on this host"),
+        _ => ("guess", "measured from one CPU, times the firmware's table of distances"),
+    };
+    t.constant("latency", &format!("[{}]", rows.join(", ")), basis, source);
+}
+
+fn mmu(t: &mut Text, translation: &Translation) {
+    let arm = cfg!(target_arch = "aarch64");
+    let manual = "the manual of this architecture";
+    t.section("[mmu]");
+    let codec = if arm { "\"aarch64\"" } else { "\"x86_64\"" };
+    t.constant("codec", codec, "outside", manual);
+    t.guess("levels", "4", "what kernels use below 128 TiB");
+    t.constant(
+        "max_leaf",
+        if translation.gigantic { "\"1G\"" } else { "\"2M\"" },
+        "outside",
+        "CPUID, or the manual",
+    );
+    t.constant("contexts", &translation.contexts.to_string(), "outside", "CPUID, or the manual");
+    t.constant("hardware_ad", "true", "outside", manual);
+    t.constant("caches_not_present", "false", "outside", manual);
+    t.constant("fault_invalidates", if arm { "false" } else { "true" }, "outside", manual);
+    t.constant("break_before_make", if arm { "true" } else { "false" }, "outside", manual);
+    let reach = if arm { "\"broadcast\"" } else { "\"interrupt\"" };
+    t.constant("invalidation", reach, "outside", "what kernels use on this architecture");
+}
+
+fn costs(t: &mut Text, lines: &LineTimes, values: &Values) {
+    t.section("[costs]");
+    let interrupt = "about 1 us and 0.2 us for each target on bare metal, split by us";
+    let us = [("send", "0.2"), ("deliver", "0.6"), ("handle", "0.3"), ("ack", "0.1")];
+    for (part, time) in us {
+        t.guess(&format!("interrupt_{part}"), &format!("\"{time} us\""), interrupt);
+    }
+    t.guess("broadcast_base", "\"0.5 us\"", FLUSH);
+    t.guess("broadcast_per_cpu", "\"0.03 us\"", FLUSH);
+    t.guess("flush_page", "\"0.1 us\"", FLUSH);
+    t.guess("flush_context", "\"0.4 us\"", FLUSH);
+    t.guess("flush_full", "\"0.5 us\"", FLUSH);
+    t.guess("root_load", "200", FLUSH);
+    t.guess("sched_point", "35", "20 to 50 cycles when nothing is due");
+    t.guess("switch", "\"1.5 us\"", "the usual one to two microseconds");
+    t.measured("clear_page_line", lines.scattered);
+    t.measured("clear_next_line", lines.upwards);
+    t.measured("clear_extent_line", lines.run);
+    t.measured("clear_elided_line", lines.around);
+    let none = "not measured apart: what a long run does is in clear_extent_line";
+    t.guess("elision_threshold", "0", none);
+    t.measured("clear_cached_line", lines.cached);
+    t.before("copy_line", &time(values.copy_line), LEFT);
+    t.before("charge_page", &time(values.charge_page), LEFT);
+    t.before("uncharge_page", &time(values.uncharge_page), LEFT);
+    t.before("charge_huge", &time(values.charge_huge), LEFT);
+}
+
+fn work(t: &mut Text, computer: &Computer, values: &Values) {
+    t.section("[costs.work]");
+    t.before("fault", &time(values.fault), LEFT);
+    t.before("large", &time(values.large), LEFT);
+    t.measured("call", computer.kernel.call);
+    t.before("region", &time(values.region), LEFT);
+    let count = "our own count of instructions and cache hits on this path, not measured";
+    let work = [
+        ("descend", "12"),
+        ("scan", "2"),
+        ("entry", "20"),
+        ("magazine", "25"),
+        ("refill", "600"),
+        ("block", "300"),
+        ("table", "120"),
+        ("contended", "200"),
+    ];
+    for (key, cycles) in work {
+        t.guess(key, cycles, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use vellum_host::calibrate::topology::{NodeShape, Topology};
+    use vellum_host::calibrate::{HugeTimes, KernelTimes, PlaceTimes, translation};
+
+    use super::*;
+    use crate::calibrate::machine;
+
+    fn computer() -> Computer {
+        let figure = |ns| Figure { ns, spread: 0.01 };
+        let cache = |size, ways| CacheShape { size, ways, ways_known: true };
+        let node = |cpus, distance| NodeShape { memory: 1 << 30, cpus, distance };
+        let line = figure(2.0);
+        Computer {
+            topology: Topology {
+                cpus: 3,
+                cpus_per_llc: 2,
+                l1i: cache(32 << 10, 8),
+                l1d: cache(48 << 10, 12),
+                l2: cache(1 << 20, 16),
+                llc: Some(cache(30 << 20, 24)),
+                nodes: vec![node(vec![0, 1, 2], vec![10, 21]), node(vec![], vec![21, 10])],
+                model: "a test".into(),
+            },
+            translation: Translation { source: None, ..translation::read() },
+            clock_hz: 3_000_000_000,
+            places: PlaceTimes {
+                l1: figure(1.333),
+                l2: figure(4.0),
+                llc: figure(15.0),
+                memory: figure(100.0),
+                memory_of_many: figure(8.0),
+                llc_share: 20_000_000,
+                tlb: [96, 2048],
+                chases: vec![],
+            },
+            lines: LineTimes {
+                upwards: line,
+                downwards: line,
+                run: line,
+                long_run: line,
+                around: line,
+                scattered: line,
+                cached: line,
+                copied: line,
+                read: line,
+            },
+            kernel: KernelTimes {
+                call: figure(100.0),
+                map: figure(1000.0),
+                touch: figure(1000.0),
+                zero_read: figure(500.0),
+                copy: figure(2000.0),
+                unmap: figure(150.0),
+                huge: Some(HugeTimes {
+                    touch: figure(100_000.0),
+                    zero_read: figure(1000.0),
+                    unmap: figure(400.0),
+                    cold: None,
+                }),
+            },
+            is_guest: true,
+            load: None,
+            took: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_a_valid_machine_with_two_nodes_or_no_third_level() {
+        let mut computer = computer();
+        let found = machine(&write(&computer, &Values::default())).expect("valid");
+        assert_eq!(found.numa().latency[0][1].cycles(), 630);
+        let llc = found.hierarchy(1).llc;
+        assert!(llc.sets * u64::from(llc.ways) * 64 <= 20_000_000, "the share of one program");
+        let nearest = "1.333 ns at 3 GHz, to the nearest 1/256 cycle";
+        assert_eq!(found.hierarchy(1).latency[0].cycles(), 4, "{nearest}");
+        assert_eq!(found.overlap().fill_buffers, 13);
+        assert_eq!(*found.tlb.l2.banks[0].entries, 2048);
+        computer.topology.llc = None;
+        let found = machine(&write(&computer, &Values::default())).expect("valid");
+        assert_eq!(found.hierarchy(1).llc.sets, found.hierarchy(1).l2.sets);
+    }
+}

@@ -1,0 +1,31 @@
+//! The constants that simulated runs decide.
+
+/// The page size of the hypervisor's tables.
+pub type Nested = Option<&'static str>;
+
+/// Times in nanoseconds; where one is not known, nothing is charged.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Values {
+    /// The page size by which a hypervisor backs this guest.
+    pub nested: Nested,
+    /// What a walk takes beside its reads.
+    pub walk_start: f64,
+    /// By how much steps of chases through page tables are off at the worst, as a share.
+    pub walks_off: f64,
+    /// How many lines the prefetcher runs ahead; 0: there is none.
+    pub depth: u32,
+    /// A fault taken and returned from.
+    pub fault: f64,
+    /// A mapping made or unmade, beside its call.
+    pub region: f64,
+    /// A page that becomes a program's, and one that is given back.
+    pub charge_page: f64,
+    /// See [`charge_page`](Values::charge_page).
+    pub uncharge_page: f64,
+    /// A huge page that becomes a program's.
+    pub charge_huge: f64,
+    /// A fault served by a huge page, whatever is in it.
+    pub large: f64,
+    /// A line copied at copy-on-write.
+    pub copy_line: f64,
+}
