@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use vellum_sim::cache::{Agent, Cache, Geometry, Hierarchy, Inclusion, Kind, Policy, Shape};
+use vellum_sim::cache::{Agent, Cache, Geometry, Hierarchy, Inclusion, Index, Kind, Policy, Shape};
 use vellum_sim::memory::{Core, Memory, Numa, Overlap, Ticks};
 use vellum_sim::tlb::{BankShape, Entry, Flags, PageSize, Tlb, TlbShape};
 
@@ -39,7 +39,8 @@ fn mix(i: u64) -> u64 {
 }
 
 fn main() {
-    let geometry = |sets, ways, policy| Geometry { sets, ways, policy, seed: 1 };
+    let geometry =
+        |sets, ways, policy| Geometry { sets, ways, policy, index: Index::Modulo, seed: 1 };
     for policy in [Policy::Lru, Policy::Plru, Policy::Random] {
         let mut l1 = Cache::new(geometry(64, 8, policy)).expect("valid");
         time(&format!("{policy:?} 32 KiB: 8 loads of a line, line after line, 16 KiB"), |i| {

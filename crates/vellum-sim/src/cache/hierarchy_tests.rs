@@ -2,10 +2,10 @@
 //! hand.
 
 use super::*;
-use crate::cache::Policy;
+use crate::cache::{Index, Policy};
 
 fn geometry(sets: u64, ways: u32) -> Geometry {
-    Geometry { sets, ways, policy: Policy::Lru, seed: 3 }
+    Geometry { sets, ways, policy: Policy::Lru, index: Index::Modulo, seed: 3 }
 }
 
 fn small(inclusion: Inclusion) -> Hierarchy {

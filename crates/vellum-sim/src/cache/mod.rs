@@ -12,7 +12,7 @@ mod stream;
 mod tree;
 
 pub(crate) use geometry::Divider;
-pub use geometry::{Geometry, GeometryError, MAX_LINE, MAX_SETS, MAX_WAYS, Policy};
+pub use geometry::{Geometry, GeometryError, Index, MAX_LINE, MAX_SETS, MAX_WAYS, Policy};
 pub use hierarchy::{
     Agent, CpuCounters, Hierarchy, Inclusion, Kind, Level, Served, Shape, Structure,
 };

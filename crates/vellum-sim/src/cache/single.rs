@@ -67,7 +67,7 @@ impl Cache {
         let sets = geometry.sets as usize;
         let stride = stride(geometry.ways);
         Ok(Cache {
-            divider: Divider::new(geometry.sets),
+            divider: Divider::new(geometry.sets, geometry.index),
             ways: geometry.ways as usize,
             stride,
             policy: geometry.policy,

@@ -1,9 +1,18 @@
 //! Behaviours of one cache, against a naive model where it matters.
 
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::cache::Index;
 
 fn cache(sets: u64, ways: u32, policy: Policy) -> Cache {
-    Cache::new(Geometry { sets, ways, policy, seed: 1 }).expect("a valid shape")
+    Cache::new(Geometry { sets, ways, policy, index: Index::Modulo, seed: 1 })
+        .expect("a valid shape")
+}
+
+fn hashed(sets: u64, ways: u32) -> Cache {
+    let shape = *cache(sets, ways, Policy::Lru).geometry();
+    Cache::new(Geometry { index: Index::Hash, ..shape }).expect("a valid shape")
 }
 
 fn misses_per_round(cache: &mut Cache, lines: u64, stride: u64, rounds: u64) -> f64 {
@@ -112,10 +121,51 @@ fn set_counts_that_are_no_power_of_two_map_each_line_to_one_set() {
 }
 
 #[test]
+fn lines_a_way_apart_fit_into_a_hashed_cache_and_all_miss_in_a_plain_one() {
+    for sets in [1024, 16384, 20480] {
+        for lines in [17, 64, 1000] {
+            assert_eq!(misses_per_round(&mut hashed(sets, 16), lines, sets, 10), 0.0);
+            assert_eq!(misses_per_round(&mut cache(sets, 16, Policy::Lru), lines, sets, 10), 1.0);
+        }
+    }
+}
+
+#[test]
+fn a_column_of_a_matrix_of_4096_by_4096_words_fits_into_a_hashed_cache_of_1_mib() {
+    // A row is 32 KiB, 512 lines; a column is 4096 lines, 256 KiB.
+    assert_eq!(misses_per_round(&mut hashed(1024, 16), 4096, 512, 10), 0.0);
+    assert_eq!(misses_per_round(&mut cache(1024, 16, Policy::Lru), 4096, 512, 10), 1.0);
+}
+
+#[test]
+fn a_hashed_cache_names_its_victims_and_finds_what_it_holds() {
+    for sets in [1, 3, 64, 1000] {
+        let mut c = hashed(sets, 4);
+        let mut held = BTreeMap::new();
+        for n in 0..sets * 64 {
+            let (line, write) = (n * n * n % (sets * 100), n % 3 == 0);
+            match c.access(line, write) {
+                Lookup::Hit => *held.get_mut(&line).expect("held") |= write,
+                Lookup::Miss(victim) => {
+                    if let Some(v) = victim {
+                        assert_eq!(held.remove(&v.line), Some(v.dirty), "{sets} sets");
+                    }
+                    assert_eq!(held.insert(line, write), None, "{sets} sets");
+                }
+            }
+        }
+        assert!(held.iter().all(|(&line, _)| c.probe(line)));
+        assert_eq!(c.lines().map(|v| (v.line, v.dirty)).collect::<BTreeMap<_, _>>(), held);
+        assert!(held.len() as u64 <= sets * 4);
+        c.validate().expect("consistent");
+    }
+}
+
+#[test]
 fn random_replacement_repeats_itself_exactly_with_the_same_seed() {
     let run = |seed| {
-        let mut c =
-            Cache::new(Geometry { sets: 4, ways: 4, policy: Policy::Random, seed }).expect("valid");
+        let shape = Geometry { seed, ..*cache(4, 4, Policy::Random).geometry() };
+        let mut c = Cache::new(shape).expect("valid");
         (0..1000u64).map(|i| c.access(i * i % 97, false) == Lookup::Hit).collect::<Vec<_>>()
     };
     assert_eq!(run(7), run(7));
@@ -125,7 +175,8 @@ fn random_replacement_repeats_itself_exactly_with_the_same_seed() {
 #[test]
 fn impossible_shapes_are_errors() {
     let make = |sets, ways| {
-        Cache::new(Geometry { sets, ways, policy: Policy::Lru, seed: 0 }).map(|_| ()).unwrap_err()
+        let shape = Geometry { sets, ways, ..*cache(1, 1, Policy::Lru).geometry() };
+        Cache::new(shape).map(|_| ()).unwrap_err()
     };
     assert_eq!(make(0, 8), GeometryError::NoSets);
     assert_eq!(make(64, 0), GeometryError::Ways(0));

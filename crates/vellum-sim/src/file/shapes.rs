@@ -3,7 +3,7 @@
 use super::constant::Constant;
 use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
 use super::units::{Duration, Threshold};
-use crate::cache::{Geometry, Policy, Shape};
+use crate::cache::{Geometry, Index, Policy, Shape};
 use crate::disk::DiskTimes;
 use crate::memory::{Numa, Overlap, Ticks};
 use crate::tlb::{BankShape, TlbShape, WalkCacheShape};
@@ -65,7 +65,8 @@ impl Machine {
     }
 
     fn geometry(&self, size: u64, ways: u32, policy: Policy, seed: u64) -> Geometry {
-        Geometry { sets: size / LINE / u64::from(ways.max(1)), ways, policy, seed }
+        let sets = size / LINE / u64::from(ways.max(1));
+        Geometry { sets, ways, policy, index: Index::Modulo, seed }
     }
 
     /// The caches; `seed` drives random replacement.
@@ -79,7 +80,10 @@ impl Machine {
             l1i: private(&self.l1i, 1 << 56),
             l1d: private(&self.l1d, 2 << 56),
             l2: private(&self.l2, 3 << 56),
-            llc: self.geometry(llc.size.0, llc.ways.value, llc.policy.value, seed ^ 4 << 56),
+            llc: Geometry {
+                index: llc.index.as_ref().map_or(Index::Modulo, |index| index.value),
+                ..self.geometry(llc.size.0, llc.ways.value, llc.policy.value, seed ^ 4 << 56)
+            },
             inclusion: llc.inclusion.value,
             // Memory's latency is load-to-use, so a miss in the last level adds nothing to it.
             latency: [

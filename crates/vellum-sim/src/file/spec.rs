@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::constant::Constant;
 use super::units::{Bandwidth, Bytes, CpuList, Duration, Threshold};
-use crate::cache::{Inclusion, Policy};
+use crate::cache::{Inclusion, Index, Policy};
 use crate::tlb::PageSize;
 
 /// A machine: everything the simulator must know of one.
@@ -95,6 +95,8 @@ pub struct LlcSpec {
     pub policy: Constant<Policy>,
     /// How it relates to the private levels.
     pub inclusion: Constant<Inclusion>,
+    /// How the set of a line is chosen. Left out: modulo the number of sets.
+    pub index: Option<Constant<Index>>,
 }
 
 /// `[tlb]`

@@ -9,7 +9,7 @@
 //! The order of use is a doubly linked list a set. Rejected: moving entries as the caches do (they
 //! are 40 bytes here), and time stamps (a scan of all ways for each eviction).
 
-use crate::cache::Divider;
+use crate::cache::{Divider, Index};
 
 const NONE: u16 = u16::MAX;
 const EMPTY: u64 = 0;
@@ -157,7 +157,7 @@ impl<T: Copy> Bank<T> {
         let (entries, ways) = (entries as usize, ways as usize);
         let sets = entries / ways;
         Bank {
-            divider: Divider::new(sets as u64),
+            divider: Divider::new(sets as u64, Index::Modulo),
             ways,
             keys: vec![EMPTY; entries],
             values: vec![blank; entries],

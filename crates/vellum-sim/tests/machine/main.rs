@@ -5,4 +5,5 @@ mod common;
 
 mod caches;
 mod files;
+mod optional;
 mod time;

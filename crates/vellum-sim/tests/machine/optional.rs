@@ -1,0 +1,33 @@
+//! Hardware that a machine file may name or leave out: left out, the machine is without it.
+
+use vellum_sim::cache::Index;
+use vellum_sim::file::{self, Machine, MachineError};
+
+/// `tiny` with lines put in before a heading.
+fn tiny_with(before: &str, lines: &str) -> Result<Machine, MachineError> {
+    let text = file::preset_text("tiny").expect("a preset");
+    assert!(text.contains(before), "the preset no longer has {before}");
+    Machine::parse("my.toml", &text.replacen(before, &format!("{lines}\n{before}"), 1))
+}
+
+/// A constant as a line of a file.
+fn line(key: &str, value: &str) -> String {
+    format!("{key} = {{ value = {value}, basis = \"guess\", source = \"a choice\" }}\n")
+}
+
+#[test]
+fn a_file_may_say_how_the_last_level_chooses_its_sets() {
+    let with = |value| tiny_with("[tlb.l1i]", &line("index", value));
+    let index = |machine: &Machine| machine.hierarchy(1).llc.index;
+    assert_eq!(index(&file::preset("tiny").expect("valid")), Index::Modulo);
+    assert_eq!(index(&with("\"modulo\"").expect("valid")), Index::Modulo);
+    let hashed = with("\"hash\"").expect("valid");
+    assert_eq!(index(&hashed), Index::Hash);
+    assert_eq!(hashed.hierarchy(1).l2.index, Index::Modulo, "the last level alone");
+    let rows = hashed.constants();
+    assert!(rows.iter().any(|row| row.key == "llc.index" && row.value == "hash"));
+    let message = with("\"xor\"").expect_err("refused").to_string();
+    assert!(message.contains("unknown variant `xor`, expected `modulo` or `hash`"), "{message}");
+    let message = tiny_with("[llc]", &line("index", "\"hash\"")).expect_err("refused").to_string();
+    assert!(message.contains("unknown field `index`"), "no other level has it: {message}");
+}
