@@ -23,6 +23,12 @@ pub enum Policy {
     Plru,
     /// Any line, by a generator seeded from the geometry's seed.
     Random,
+    /// A line whose way has not been used since the bits of the set were last cleared: the first
+    /// such way, counted from way 0.
+    Nru,
+    /// The same, counted from behind the last victim of the set.
+    #[serde(rename = "nru-rotating")]
+    NruRotating,
 }
 
 /// How the set of a line is chosen.

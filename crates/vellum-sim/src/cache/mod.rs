@@ -6,6 +6,7 @@
 
 mod geometry;
 mod hierarchy;
+mod nru;
 mod set;
 mod single;
 mod stream;

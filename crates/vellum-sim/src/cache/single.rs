@@ -5,6 +5,7 @@
 //! exposed: under LRU it changes with every hit.
 
 use super::geometry::{Divider, Geometry, GeometryError, Policy};
+use super::nru;
 use super::set::{DIRTY, INVALID, matches, push_front, stride, with_vectors};
 use super::tree::Tree;
 
@@ -38,8 +39,10 @@ pub struct Cache {
     policy: Policy,
     /// `sets * stride` tags; under LRU the most recent of a set first.
     tags: Vec<u32>,
-    /// Under PLRU, the tree bits of each set; else empty.
+    /// Under PLRU, the tree bits of each set; under NRU, the bits of its ways; else empty.
     bits: Vec<u64>,
+    /// Under rotating NRU, the way behind each set's last victim; else empty.
+    behind: Vec<u8>,
     tree: Tree,
     random: u64,
     /// The line accessed last, which is the most recent of its set under any policy, and the place
@@ -66,13 +69,16 @@ impl Cache {
         geometry.check()?;
         let sets = geometry.sets as usize;
         let stride = stride(geometry.ways);
+        let policy = geometry.policy;
+        let has_bits = !matches!(policy, Policy::Lru | Policy::Random);
         Ok(Cache {
             divider: Divider::new(geometry.sets, geometry.index),
             ways: geometry.ways as usize,
             stride,
-            policy: geometry.policy,
+            policy,
             tags: vec![INVALID; sets * stride],
-            bits: if geometry.policy == Policy::Plru { vec![0; sets] } else { Vec::new() },
+            bits: vec![0; if has_bits { sets } else { 0 }],
+            behind: vec![0; if policy == Policy::NruRotating { sets } else { 0 }],
             tree: Tree::new(geometry.ways),
             // Any odd number serves as the increment; the generator must not start at 0.
             random: geometry.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -106,7 +112,7 @@ impl Cache {
         self.last = line;
         self.last_at = base;
         let first = &mut self.tags[base];
-        if *first | DIRTY == key | DIRTY && self.policy != Policy::Plru {
+        if *first | DIRTY == key | DIRTY && matches!(self.policy, Policy::Lru | Policy::Random) {
             *first |= u32::from(write);
             return Lookup::Hit;
         }
@@ -135,6 +141,11 @@ impl Cache {
                     self.last_at = base + way;
                     self.bits[set] = self.tree.touch(self.bits[set], way);
                 }
+                Policy::Nru | Policy::NruRotating => {
+                    tags[way] |= write;
+                    self.last_at = base + way;
+                    self.bits[set] = nru::touch(self.bits[set], way, self.ways);
+                }
                 Policy::Random => {
                     tags[way] |= write;
                     self.last_at = base + way;
@@ -155,10 +166,12 @@ impl Cache {
                 push_front::<V>(tags, self.ways - 1, tag);
                 out
             }
-            Policy::Plru | Policy::Random => {
+            policy => {
                 let way = self.choose::<V>(set, base);
-                if self.policy == Policy::Plru {
-                    self.bits[set] = self.tree.touch(self.bits[set], way);
+                match policy {
+                    Policy::Lru | Policy::Random => {}
+                    Policy::Plru => self.bits[set] = self.tree.touch(self.bits[set], way),
+                    _ => self.bits[set] = nru::touch(self.bits[set], way, self.ways),
                 }
                 self.last_at = base + way;
                 std::mem::replace(&mut self.tags[base + way], tag)
@@ -180,8 +193,15 @@ impl Cache {
                 return way;
             }
         }
-        if self.policy == Policy::Plru {
-            return self.tree.victim(self.bits[set]);
+        match self.policy {
+            Policy::Plru => return self.tree.victim(self.bits[set]),
+            Policy::Nru => return nru::victim(self.bits[set], 0, self.ways),
+            Policy::NruRotating => {
+                let way = nru::victim(self.bits[set], self.behind[set].into(), self.ways);
+                self.behind[set] = ((way + 1) % self.ways) as u8;
+                return way;
+            }
+            Policy::Lru | Policy::Random => {}
         }
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -233,7 +253,7 @@ impl Cache {
     /// Takes a line out; the value says whether it was dirty.
     #[inline]
     pub fn take(&mut self, line: u64) -> Option<bool> {
-        let Location { base, key, .. } = self.locate(line);
+        let Location { set, base, key } = self.locate(line);
         let at = self.find(base, key)?;
         let dirty = self.tags[at] & DIRTY != 0;
         if line == self.last {
@@ -246,6 +266,9 @@ impl Cache {
             self.tags[base + self.ways - 1] = INVALID;
         } else {
             self.tags[at] = INVALID;
+            if matches!(self.policy, Policy::Nru | Policy::NruRotating) {
+                self.bits[set] &= !(1 << (at - base));
+            }
         }
         self.vacant += 1;
         Some(dirty)
@@ -261,6 +284,7 @@ impl Cache {
         let dirty = self.tags.iter().filter(|&&t| t & DIRTY != 0).count() as u64;
         self.tags.fill(INVALID);
         self.bits.fill(0);
+        self.behind.fill(0);
         self.last = NO_LINE;
         self.vacant = self.geometry.lines();
         dirty
@@ -277,7 +301,8 @@ impl Cache {
     }
 
     /// Recounts everything: no line twice in a set, no line in a way that does not exist, holes
-    /// last under LRU, the number of vacant ways right, the line accessed last in its place.
+    /// last under LRU, bits under NRU only for lines and not for all, the number of vacant ways
+    /// right, the line accessed last in its place.
     pub fn validate(&self) -> Result<(), String> {
         let mut vacant = 0;
         for (set, tags) in self.tags.chunks(self.stride).enumerate() {
@@ -298,6 +323,16 @@ impl Cache {
                 }
                 if self.policy == Policy::Lru && real[..i].contains(&INVALID) {
                     return Err(format!("set {set}: a hole before a line"));
+                }
+            }
+            if matches!(self.policy, Policy::Nru | Policy::NruRotating) {
+                let bits = self.bits[set];
+                let held = (0..self.ways).filter(|&w| real[w] != INVALID).map(|w| 1 << w);
+                if bits & !held.sum::<u64>() != 0 {
+                    return Err(format!("set {set}: a vacant way counts as used"));
+                }
+                if self.ways > 1 && bits == nru::all(self.ways) {
+                    return Err(format!("set {set}: all ways count as used"));
                 }
             }
         }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::cache::Index;
 
+const ALL: [Policy; 5] =
+    [Policy::Lru, Policy::Plru, Policy::Random, Policy::Nru, Policy::NruRotating];
+
 fn cache(sets: u64, ways: u32, policy: Policy) -> Cache {
     Cache::new(Geometry { sets, ways, policy, index: Index::Modulo, seed: 1 })
         .expect("a valid shape")
@@ -29,7 +32,7 @@ fn misses_per_round(cache: &mut Cache, lines: u64, stride: u64, rounds: u64) -> 
 
 #[test]
 fn eight_lines_in_eight_ways_always_hit() {
-    for policy in [Policy::Lru, Policy::Plru] {
+    for policy in [Policy::Lru, Policy::Plru, Policy::Nru, Policy::NruRotating] {
         assert_eq!(misses_per_round(&mut cache(64, 8, policy), 8, 64, 1000), 0.0, "{policy:?}");
     }
 }
@@ -71,6 +74,58 @@ fn nine_lines_in_eight_ways_miss_sometimes_under_random() {
     assert!(rate > 0.1 && rate < 0.9, "{rate}");
 }
 
+/// Loads these lines of a set of four ways; where each drives one out, which.
+fn victims(policy: Policy, lines: &[u64]) -> Vec<Option<u64>> {
+    let mut c = cache(1, 4, policy);
+    let each = lines.iter().map(|&line| match c.access(line, false) {
+        Lookup::Hit => None,
+        Lookup::Miss(victim) => victim.map(|v| v.line),
+    });
+    let out = each.collect();
+    c.validate().expect("consistent");
+    out
+}
+
+#[test]
+fn the_victim_under_nru_is_in_the_first_way_not_used_since_the_bits_were_cleared() {
+    // The fourth line would set the last bit, so that it alone keeps one: ways 0, 1, 2 come next.
+    let fill = [10, 11, 12, 13];
+    let after = |rest: &[u64]| victims(Policy::Nru, &[&fill, rest].concat())[4..].to_vec();
+    assert_eq!(after(&[20]), [Some(10)]);
+    assert_eq!(after(&[20, 21]), [Some(10), Some(11)]);
+    // The third sets the last bit again, so that the search is back at way 0.
+    assert_eq!(after(&[20, 21, 22, 23]), [Some(10), Some(11), Some(12), Some(20)]);
+    // A hit keeps its line: 10 is passed over.
+    assert_eq!(after(&[10, 20, 21]), [None, Some(11), Some(12)]);
+    // Hits on three and the one whose bit is left clear the others.
+    assert_eq!(after(&[10, 11, 12, 20, 21]), [None, None, None, Some(10), Some(11)]);
+}
+
+#[test]
+fn under_rotating_nru_the_search_goes_on_behind_the_last_victim() {
+    let fill = [10, 11, 12, 13];
+    let after = |rest: &[u64]| victims(Policy::NruRotating, &[&fill, rest].concat())[4..].to_vec();
+    // 22 in way 2 clears the others; the search goes on at way 3, where NRU begins at way 0.
+    let expect = [10, 11, 12, 13, 20, 21].map(Some);
+    assert_eq!(after(&[20, 21, 22, 23, 24, 25]), expect);
+    assert_eq!(after(&[20, 11, 21]), [Some(10), None, Some(12)], "the used one is passed over");
+}
+
+#[test]
+fn nine_lines_in_eight_ways_in_a_strict_cycle_always_miss_under_rotating_nru_and_not_under_nru() {
+    assert_eq!(misses_per_round(&mut cache(64, 8, Policy::NruRotating), 9, 64, 1000), 1.0);
+    let rate = misses_per_round(&mut cache(64, 8, Policy::Nru), 9, 64, 1000);
+    assert!(rate > 0.1 && rate < 0.9, "{rate}");
+}
+
+#[test]
+fn one_way_has_one_victim_and_64_ways_hold_64_lines_under_nru() {
+    for policy in [Policy::Nru, Policy::NruRotating] {
+        assert_eq!(misses_per_round(&mut cache(4, 1, policy), 2, 4, 10), 1.0);
+        assert_eq!(misses_per_round(&mut cache(4, 64, policy), 64, 4, 10), 0.0);
+    }
+}
+
 #[test]
 fn a_victim_is_the_least_recently_used_line_and_says_whether_it_was_written() {
     let mut c = cache(4, 2, Policy::Lru);
@@ -84,7 +139,7 @@ fn a_victim_is_the_least_recently_used_line_and_says_whether_it_was_written() {
 
 #[test]
 fn a_taken_line_leaves_room_that_the_next_miss_fills() {
-    for policy in [Policy::Lru, Policy::Plru, Policy::Random] {
+    for policy in ALL {
         let mut c = cache(2, 3, policy);
         for line in [0, 2, 4] {
             c.access(line, line == 2);

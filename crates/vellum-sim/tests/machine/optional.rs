@@ -1,6 +1,6 @@
 //! Hardware that a machine file may name or leave out: left out, the machine is without it.
 
-use vellum_sim::cache::Index;
+use vellum_sim::cache::{Index, Policy};
 use vellum_sim::file::{self, Machine, MachineError};
 
 /// `tiny` with lines put in before a heading.
@@ -30,4 +30,17 @@ fn a_file_may_say_how_the_last_level_chooses_its_sets() {
     assert!(message.contains("unknown variant `xor`, expected `modulo` or `hash`"), "{message}");
     let message = tiny_with("[llc]", &line("index", "\"hash\"")).expect_err("refused").to_string();
     assert!(message.contains("unknown field `index`"), "no other level has it: {message}");
+}
+
+#[test]
+fn a_cache_may_replace_by_not_recently_used_bits() {
+    let tiny = file::preset("tiny").expect("valid");
+    for level in ["l1i", "l1d", "l2", "llc"] {
+        for (name, policy) in [("nru", Policy::Nru), ("nru-rotating", Policy::NruRotating)] {
+            let machine = tiny.with(&format!("{level}.policy"), &format!("\"{name}\""));
+            let shape = machine.expect("valid").hierarchy(1);
+            let caches = [shape.l1i, shape.l1d, shape.l2, shape.llc];
+            assert_eq!(caches.iter().filter(|cache| cache.policy == policy).count(), 1, "{level}");
+        }
+    }
 }
