@@ -91,6 +91,7 @@ const MACHINE: &[(&str, &str)] = &[
     ("tlb_walks_data", "walks_data"),
     ("tlb_walks_code", "walks_fetch"),
     ("walk_reads", "walk_steps"),
+    ("nested_reads", "nested_steps"),
     ("walk_latency", "walk_cycles"),
     ("dirty_assists", "dirty_assists"),
     ("interrupts", "ipi_received"),

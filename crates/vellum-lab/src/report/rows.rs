@@ -103,6 +103,7 @@ pub const GROUPS: &[Group] = &[
             row("L1 TLB misses, code", "itlb_misses", Unit::Count),
             always("TLB walks", "tlb_walks", Unit::Count),
             row("  table entries read", "walk_reads", Unit::Count),
+            row("  of the hypervisor", "nested_reads", Unit::Count),
         ],
     },
     Group {

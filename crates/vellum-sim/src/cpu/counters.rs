@@ -9,7 +9,7 @@ use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::Ticks;
 
-const COUNTS: usize = 25;
+const COUNTS: usize = 26;
 const CACHES: usize = 24;
 
 const NAMES: [&str; COUNTS + CACHES + ACCOUNTS + 1] = [
@@ -25,6 +25,7 @@ const NAMES: [&str; COUNTS + CACHES + ACCOUNTS + 1] = [
     "walks_fetch",
     "walk_steps",
     "walk_cycles",
+    "nested_steps",
     "page_faults",
     "dirty_assists",
     "speculative_walks",
@@ -166,6 +167,7 @@ fn counts(n: &Counts, instructions: u64) -> [u64; COUNTS] {
         n.walks_fetch,
         n.walk_steps,
         0, // walk_cycles: kept as ticks
+        n.nested_steps,
         n.page_faults,
         n.dirty_assists,
         n.speculative_walks,

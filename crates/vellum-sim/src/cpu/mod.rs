@@ -21,7 +21,7 @@ pub use program::Program;
 use crate::cache::Kind as CacheKind;
 use crate::machine::parts::Parts;
 use crate::memory::{Core, Ticks};
-use crate::tlb::{Tlb, WalkCache};
+use crate::tlb::{NestedTlb, Tlb, WalkCache};
 
 /// What an access does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +85,7 @@ pub(crate) struct Counts {
     pub walks_fetch: u64,
     pub walk_steps: u64,
     pub walk_time: Ticks,
+    pub nested_steps: u64,
     pub page_faults: u64,
     pub dirty_assists: u64,
     pub ipi_sent: u64,
@@ -159,6 +160,8 @@ pub(crate) struct CpuState {
     pub tlb_l1i: Tlb,
     pub tlb_l2: Option<Tlb>,
     pub walk_cache: WalkCache,
+    /// Guest-physical translations, on a machine that is a guest. The guest cannot drop them.
+    pub nested: Option<Box<NestedTlb>>,
     pub hints: hints::Hints,
     /// Time by account, up to `marked`.
     pub spent: [Ticks; ACCOUNTS],
@@ -199,6 +202,7 @@ impl CpuState {
             tlb_l1i: Tlb::new(&parts.tlb_l1i),
             tlb_l2: parts.tlb_l2.as_ref().map(Tlb::new),
             walk_cache: WalkCache::new(&parts.walk_cache),
+            nested: parts.nested.as_ref().map(|shape| Box::new(NestedTlb::new(shape))),
             hints: hints::Hints::default(),
             spent: [Ticks::ZERO; ACCOUNTS],
             account: Account::Program,

@@ -7,7 +7,7 @@ use toml::Value;
 use super::constant::{Basis, ConstantRow};
 use super::error::MachineError;
 use super::shapes::LINE;
-use super::spec::{CacheSpec, Codec, Machine, TlbSpec};
+use super::spec::{CacheSpec, Codec, Machine, TlbSpec, WalkLevel};
 use crate::cache::{Geometry, GeometryError, MAX_LINE};
 use crate::memory::Ticks;
 use crate::tlb::{GLOBAL_CONTEXT, MAX_ENTRIES, PageSize};
@@ -111,6 +111,7 @@ impl Machine {
         self.check_times()?;
         self.check_disk()?;
         self.check_nodes()?;
+        self.check_nested()?;
         self.check_caches()?;
         self.check_tlbs()?;
         self.check_mmu()
@@ -402,20 +403,30 @@ impl Machine {
             check_tlb(&format!("tlb.{name}"), spec, first)?;
         }
         let walk = &tlb.walk;
-        let levels = [&walk.level2, &walk.level3, &walk.level4, &walk.level5];
-        for (level, spec) in (2..).zip(levels).filter_map(|(n, l)| l.as_ref().map(|l| (n, l))) {
-            check_bank(&format!("tlb.walk.level{level}"), spec.entries.value, spec.ways.value)?;
+        check_walk("tlb.walk", [&walk.level2, &walk.level3, &walk.level4, &walk.level5])
+    }
+
+    /// The hypervisor's tables; before the caches, whose reach depends on them.
+    fn check_nested(&self) -> Result<(), Wrong> {
+        let Some(nested) = &self.mmu.nested else { return Ok(()) };
+        self.check_levels("mmu.nested.levels", nested.levels.value)?;
+        check_bank("mmu.nested", nested.entries.value, nested.ways.value)?;
+        let walk = &nested.walk;
+        check_walk("mmu.nested.walk", [&walk.level2, &walk.level3, &walk.level4, &walk.level5])
+    }
+
+    fn check_levels(&self, key: &str, levels: u8) -> Result<(), Wrong> {
+        let most = if self.mmu.codec.value == Codec::X86_64 { 5 } else { 4 };
+        if !(4..=most).contains(&levels) {
+            let mend = if most == 5 { "use 4 or 5" } else { "aarch64 tables have 4" };
+            return wrong(key, format!("{levels} levels"), mend);
         }
         Ok(())
     }
 
     fn check_mmu(&self) -> Result<(), Wrong> {
         let mmu = &self.mmu;
-        let most = if mmu.codec.value == Codec::X86_64 { 5 } else { 4 };
-        if !(4..=most).contains(&mmu.levels.value) {
-            let mend = if most == 5 { "use 4 or 5" } else { "aarch64 tables have 4" };
-            return wrong("mmu.levels", format!("{} levels", mmu.levels.value), mend);
-        }
+        self.check_levels("mmu.levels", mmu.levels.value)?;
         if mmu.contexts.value == GLOBAL_CONTEXT {
             return wrong(
                 "mmu.contexts",
@@ -462,6 +473,14 @@ fn check_tlb(key: &str, spec: &TlbSpec, first_level: bool) -> Result<(), Wrong> 
             "no bank holds 4 KiB pages",
             "add one with sizes = [\"4K\"]",
         );
+    }
+    Ok(())
+}
+
+/// Walk caches of levels 2 to 5.
+fn check_walk(key: &str, levels: [&Option<WalkLevel>; 4]) -> Result<(), Wrong> {
+    for (level, spec) in (2..).zip(levels).filter_map(|(n, l)| l.as_ref().map(|l| (n, l))) {
+        check_bank(&format!("{key}.level{level}"), spec.entries.value, spec.ways.value)?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
 use super::units::{Duration, Threshold};
 use crate::cache::{Geometry, Index, Policy, Shape};
 use crate::disk::DiskTimes;
-use crate::memory::{Numa, Overlap, Ticks};
-use crate::tlb::{BankShape, TlbShape, WalkCacheShape};
+use crate::memory::{NestedTables, Numa, Overlap, Ticks};
+use crate::tlb::{BankShape, NestedShape, TlbShape, WalkCacheShape};
 
 /// Bytes of a cache line on every machine modelled.
 pub(super) const LINE: u64 = 64;
@@ -64,6 +64,13 @@ impl Machine {
         self.nodes.iter().map(|n| n.memory.0 >> 12).sum()
     }
 
+    /// Lines of all nodes and of the hypervisor's tables behind them.
+    fn lines(&self) -> u64 {
+        let frames = self.frames();
+        let behind = |n: NestedShape| NestedTables::new(frames, n.leaf(), n.levels).end();
+        self.nested().map_or(frames * (PAGE / LINE), behind)
+    }
+
     fn geometry(&self, size: u64, ways: u32, policy: Policy, seed: u64) -> Geometry {
         let sets = size / LINE / u64::from(ways.max(1));
         Geometry { sets, ways, policy, index: Index::Modulo, seed }
@@ -92,7 +99,7 @@ impl Machine {
                 self.ticks(&llc.latency),
                 Ticks::ZERO,
             ],
-            lines: self.nodes.iter().map(|n| n.memory.0 / LINE).sum(),
+            lines: self.lines(),
         }
     }
 
@@ -141,15 +148,20 @@ impl Machine {
     /// The walk caches.
     pub fn walk_cache(&self) -> WalkCacheShape {
         let walk = &self.tlb.walk;
-        let level = |l: &Option<WalkLevel>| l.as_ref().map(|l| (l.entries.value, l.ways.value));
-        WalkCacheShape {
-            levels: [
-                level(&walk.level2),
-                level(&walk.level3),
-                level(&walk.level4),
-                level(&walk.level5),
-            ],
-        }
+        walk_levels([&walk.level2, &walk.level3, &walk.level4, &walk.level5])
+    }
+
+    /// The hypervisor's tables, if the machine is a guest.
+    pub fn nested(&self) -> Option<NestedShape> {
+        let nested = self.mmu.nested.as_ref()?;
+        let walk = &nested.walk;
+        Some(NestedShape {
+            page: nested.page.value,
+            levels: nested.levels.value,
+            entries: nested.entries.value,
+            ways: nested.ways.value,
+            walk: walk_levels([&walk.level2, &walk.level3, &walk.level4, &walk.level5]),
+        })
     }
 
     /// The fixed costs.
@@ -201,6 +213,12 @@ impl Machine {
             work: work.map(t),
         }
     }
+}
+
+/// The shape of walk caches for levels 2 to 5.
+fn walk_levels(levels: [&Option<WalkLevel>; 4]) -> WalkCacheShape {
+    let level = |l: &Option<WalkLevel>| l.as_ref().map(|l| (l.entries.value, l.ways.value));
+    WalkCacheShape { levels: levels.map(level) }
 }
 
 impl TlbSpec {

@@ -155,7 +155,7 @@ pub struct WalkCacheSpec {
     pub level5: Option<WalkLevel>,
 }
 
-/// One level of the walk caches.
+/// One level of walk caches.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkLevel {
@@ -228,6 +228,40 @@ pub struct MmuSpec {
     pub break_before_make: Constant<bool>,
     /// How other CPUs are reached.
     pub invalidation: Constant<Invalidation>,
+    /// Nested paging. Left out: the machine is not a guest.
+    pub nested: Option<NestedSpec>,
+}
+
+/// `[mmu.nested]`: the tables of the hypervisor that this machine is a guest of.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NestedSpec {
+    /// Size of the hypervisor's pages that back the guest.
+    pub page: Constant<PageSize>,
+    /// Levels of the hypervisor's tables, 4 or 5.
+    pub levels: Constant<u8>,
+    /// Guest-physical translations that the walker keeps.
+    pub entries: Constant<u32>,
+    /// Ways; equal to `entries` for a fully associative cache.
+    pub ways: Constant<u32>,
+    /// Caches for the entries that point to tables. Left out: none.
+    #[serde(default)]
+    pub walk: NestedWalkSpec,
+}
+
+/// `[mmu.nested.walk]`: walk caches of the hypervisor's tables, by the level of the entries they
+/// hold.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NestedWalkSpec {
+    /// Entries that cover 2 MiB.
+    pub level2: Option<WalkLevel>,
+    /// Entries that cover 1 GiB.
+    pub level3: Option<WalkLevel>,
+    /// Entries that cover 512 GiB.
+    pub level4: Option<WalkLevel>,
+    /// Entries that cover 256 TiB.
+    pub level5: Option<WalkLevel>,
 }
 
 /// `[costs]`: what takes a fixed time.

@@ -9,12 +9,12 @@ use super::own::Own;
 use super::parts::Parts;
 use super::ram::Ram;
 use super::{Check, Mode, Options, SimMachine, SimState};
-use crate::cache::{GeometryError, Hierarchy};
+use crate::cache::{GeometryError, Hierarchy, Shape};
 use crate::contents::Contents;
 use crate::cpu::CpuState;
 use crate::disk::Disk;
 use crate::format::Format;
-use crate::memory::{Memory, Ticks};
+use crate::memory::{Memory, NestedTables, Ticks};
 use crate::oracle::notes::Oracle;
 use crate::schedule::Rng;
 
@@ -67,15 +67,21 @@ impl<F: Format> SimMachine<F> {
         if !(4..=5).contains(&parts.mmu.levels) {
             return Err(BuildError::Parts("page tables have 4 or 5 levels"));
         }
+        if parts.nested.is_some_and(|n| !(4..=5).contains(&n.levels)) {
+            return Err(BuildError::Parts("a hypervisor's page tables have 4 or 5 levels"));
+        }
         let topology = topology(parts, &memory);
         let own = memory.frames();
         let frames = own + options.device_frames;
         let host = || BuildError::Host(frames >> 8);
+        let nested = parts.nested.map(|n| NestedTables::new(frames, n.leaf(), n.levels));
+        let lines = nested.map_or(0, |tables| tables.end()).max(parts.caches.lines);
         let walk_check = options.check == Check::Walk;
         let state = SimState {
             cpus: (0..cpus).map(|c| CpuState::new(parts, c)).collect(),
-            caches: Hierarchy::new(&parts.caches)?,
+            caches: Hierarchy::new(&Shape { lines, ..parts.caches })?,
             memory,
+            nested,
             ram: Ram::new(own, options.device_frames).ok_or_else(host)?,
             contents: Contents::new(frames, walk_check).ok_or_else(host)?,
             disk: Disk::new(parts.disk, options.disk_fails),

@@ -10,7 +10,7 @@ use crate::cache::Shape;
 use crate::disk::DiskTimes;
 use crate::file::{Codec, Invalidation, Machine};
 use crate::memory::{Numa, Overlap, Ticks};
-use crate::tlb::{PageSize, TlbShape, WalkCacheShape};
+use crate::tlb::{NestedShape, PageSize, TlbShape, WalkCacheShape};
 
 /// How an MMU behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,6 +148,8 @@ pub struct Parts {
     pub tlb_l2: Option<TlbShape>,
     /// Page-walk caches.
     pub walk_cache: WalkCacheShape,
+    /// The hypervisor's tables, if the machine is a guest.
+    pub nested: Option<NestedShape>,
     /// The MMU's rules.
     pub mmu: Mmu,
     /// Costs.
@@ -182,6 +184,7 @@ impl Parts {
             tlb_l1d: file.tlb.l1d.shape(),
             tlb_l2: (!file.tlb.l2.banks.is_empty()).then(|| file.tlb.l2.shape()),
             walk_cache: file.walk_cache(),
+            nested: file.nested(),
             mmu: Mmu {
                 levels: mmu.levels.value,
                 max_leaf: mmu.max_leaf.value,

@@ -13,7 +13,7 @@ use crate::contents::Contents;
 use crate::cpu::CpuState;
 use crate::disk::Disk;
 use crate::format::Format;
-use crate::memory::{Memory, Ticks};
+use crate::memory::{Memory, NestedTables, Ticks};
 use crate::mmu::in_flight::InFlight;
 use crate::oracle::bug::Bug;
 use crate::oracle::notes::Oracle;
@@ -25,6 +25,8 @@ pub(crate) struct SimState<F: Format> {
     pub cpus: Vec<CpuState>,
     pub caches: Hierarchy,
     pub memory: Memory,
+    /// The hypervisor's tables, if this machine is a guest.
+    pub nested: Option<NestedTables>,
     pub ram: Ram,
     pub contents: Contents,
     pub disk: Disk,

@@ -1,9 +1,11 @@
 //! Main memory and the core that waits for it: time, NUMA latency and bandwidth, overlap of misses.
 
 mod core;
+mod nested_tables;
 mod numa;
 mod ticks;
 
 pub use self::core::{Core, Overlap};
+pub use nested_tables::NestedTables;
 pub use numa::{Memory, NodeRange, Numa, Traffic};
 pub use ticks::Ticks;

@@ -7,5 +7,6 @@
 pub mod format;
 pub(crate) mod fresh;
 pub(crate) mod in_flight;
+pub(crate) mod nested;
 pub(crate) mod speculate;
 pub(crate) mod walk;

@@ -27,14 +27,15 @@ pub(crate) enum Walked {
 }
 
 impl<F: Format> SimState<F> {
-    /// Time of one read of `line` by the walker of a CPU.
+    /// Time of one read of `line` by the walker of a CPU. The line is in the memory node of line
+    /// `home`.
     #[inline]
-    fn walker_read(&mut self, c: usize, line: u64) -> Ticks {
+    pub(crate) fn walker_read(&mut self, c: usize, line: u64, home: u64) -> Ticks {
         let served = self.caches.access(c, Agent::Walk, line, Kind::Load);
         let mut time = self.caches.latency(served.level);
         if served.level == Level::Memory {
             let cpu = &self.cpus[c];
-            time += self.memory.read(cpu.core.now(), cpu.node, line);
+            time += self.memory.read(cpu.core.now(), cpu.node, home);
             self.forget_recalled();
         }
         if served.write_backs > 0 {
@@ -51,9 +52,12 @@ impl<F: Format> SimState<F> {
         let mut level = levels;
         let mut limits = Flags::RIGHTS;
         let mut stale = false;
+        // Whether the host address of `table` is still to be found.
+        let mut unknown = self.nested.is_some();
         if let Some(hit) = self.cpus[c].walk_cache.lookup(ctx, va, levels) {
             (table, level, limits, stale) =
                 (hit.table, hit.level - 1, hit.flags & Flags::RIGHTS, hit.stale);
+            unknown = false;
         }
         if stale && self.excuse(c, root, va >> 12).is_none_or(|p| p.deferred) {
             self.fail(
@@ -94,7 +98,10 @@ impl<F: Format> SimState<F> {
                     self.contents.expect(frame >> 12);
                 }
             }
-            time += self.walker_read(c, source >> 6);
+            if unknown {
+                time += self.nested_walk(c, source);
+            }
+            time += self.walker_read(c, source >> 6, source >> 6);
             match F::meaning(raw, level) {
                 Meaning::Absent => break Walked::Fault { table: table >> 12 },
                 Meaning::Table(next, r) if level > 1 && next >> 12 < self.ram.frames() => {
@@ -115,6 +122,7 @@ impl<F: Format> SimState<F> {
                     self.cpus[c].walk_cache.insert(entry);
                     table = next;
                     level -= 1;
+                    unknown = self.nested.is_some();
                 }
                 Meaning::Leaf(frame, r) => {
                     let (flags, size) = (flags_of(r, limits), size_of_level(level));
@@ -137,6 +145,9 @@ impl<F: Format> SimState<F> {
                     let flags = flags.with(Flags::ACCESSED, true).with(Flags::DIRTY, dirties);
                     if !self.leaf_is_sound(c, frame, va, size.bytes()) {
                         break Walked::Stopped;
+                    }
+                    if self.nested.is_some() {
+                        time += self.nested_walk(c, frame + (va & (size.bytes() - 1)));
                     }
                     let va = size.base(va);
                     break Walked::Leaf(Entry {
@@ -195,14 +206,19 @@ impl<F: Format> SimState<F> {
         true
     }
 
-    /// Puts a translation in the second-level TLB and in one first-level TLB.
+    /// Puts a translation in the second-level TLB and in one first-level TLB. It covers the smaller
+    /// of the page and of the hypervisor's page below it.
     pub(crate) fn fill(&mut self, c: usize, entry: Entry, va: u64, fetch: bool) {
+        let kept = match &self.nested {
+            Some(tables) => entry.piece(size_of_level(tables.leaf()), va),
+            None => entry,
+        };
         let cpu = &mut self.cpus[c];
         if let Some(tlb) = &mut cpu.tlb_l2 {
-            tlb.insert(entry, va);
+            tlb.insert(kept, va);
         }
         let tlb = if fetch { &mut cpu.tlb_l1i } else { &mut cpu.tlb_l1d };
-        tlb.insert(entry, va);
+        tlb.insert(kept, va);
         if self.walk_check {
             let mut overlap = None;
             for tlb in cpu.tlbs() {

@@ -150,6 +150,10 @@ impl<F: Format> SimState<F> {
             if let Err(why) = validated {
                 self.fail(c, Rule::Size, None, None, why);
             }
+            let nested = self.cpus[c].nested.as_ref().map(|kept| kept.validate());
+            if let Some(Err(why)) = nested {
+                self.fail(c, Rule::Contract, None, None, format!("nested translations: {why}"));
+            }
         }
         if let Err(why) = self.caches.validate() {
             self.fail(0, Rule::Contract, None, None, format!("data caches: {why}"));

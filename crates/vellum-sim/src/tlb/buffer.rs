@@ -168,10 +168,7 @@ impl Tlb {
     fn cut(&self, entry: &mut Entry, va: u64) -> bool {
         let smaller = PageSize::ALL.into_iter().rev().find(|&s| s < entry.size && self.holds(s));
         let Some(size) = smaller.filter(|_| self.fracture) else { return false };
-        let offset = size.base(va & (entry.size.bytes() - 1));
-        entry.va += offset;
-        entry.frame += offset;
-        entry.size = size;
+        *entry = entry.piece(size, va);
         true
     }
 

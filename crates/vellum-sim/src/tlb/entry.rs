@@ -119,7 +119,8 @@ pub struct Entry {
     pub tag: u32,
     /// The context it belongs to.
     pub ctx: u16,
-    /// Bytes it translates: the page's size, or less if this TLB keeps large pages in pieces.
+    /// Bytes it translates: the page's size, or less if this TLB keeps large pages in pieces, or
+    /// if the hypervisor's page below is smaller.
     pub size: PageSize,
     /// The page's size in the page table.
     pub leaf: PageSize,
@@ -134,6 +135,17 @@ impl Entry {
     #[inline]
     pub const fn translate(&self, va: u64) -> u64 {
         self.frame + (va & (self.size.bytes() - 1))
+    }
+    /// The part of it that a page of `size` around `va` covers; all of it, if it is not larger.
+    #[inline]
+    pub(crate) const fn piece(mut self, size: PageSize, va: u64) -> Entry {
+        if (size as u8) < self.size as u8 {
+            let offset = size.base(va & (self.size.bytes() - 1));
+            self.va += offset;
+            self.frame += offset;
+            self.size = size;
+        }
+        self
     }
     /// The context to key it by.
     #[inline]

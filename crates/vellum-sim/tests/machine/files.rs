@@ -3,8 +3,10 @@
 use vellum_sim::cache::{Agent, Kind};
 use vellum_sim::cache::{Hierarchy, Structure};
 use vellum_sim::file::{self, Basis, Machine, MachineError};
+use vellum_sim::format::X86;
 use vellum_sim::memory::{Core, Memory, Ticks};
-use vellum_sim::tlb::{PageSize, Tlb, WalkCache};
+use vellum_sim::tlb::{NestedShape, PageSize, Tlb, WalkCache, WalkCacheShape};
+use vellum_sim::{Options, SimMachine};
 
 fn tiny() -> String {
     file::preset_text("tiny").expect("a preset").to_string()
@@ -230,6 +232,71 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     ("mmu.max_leaf", "\"4K\"", "thp=never"),
     ("mmu.codec", "\"riscv64\"", "unknown variant `riscv64`"),
 ];
+
+/// The same for a guest.
+const IMPOSSIBLE_NESTED: &[(&str, &str, &str)] = &[
+    ("mmu.nested.page", "\"64K\"", "unknown variant `64K`"),
+    ("mmu.nested.levels", "3", "mmu.nested.levels: 3 levels; use 4 or 5"),
+    ("mmu.nested.levels", "255", "use 4 or 5"),
+    ("mmu.nested.entries", "0", "mmu.nested.entries: 0 entries; use 1 to 32768"),
+    ("mmu.nested.ways", "3", "3 ways do not divide 16 entries; use a divisor of 16"),
+    ("mmu.nested.walk.level3.ways", "0", "mmu.nested.walk.level3.ways: 0 ways"),
+    ("mmu.nested.walk.level4.entries", "40000", "use 1 to 32768"),
+    ("nodes.0.memory", "\"1048540 MiB\"", "use more sets or less memory"),
+];
+
+/// `tiny` as a guest.
+fn guest() -> Machine {
+    let constant = |key: &str, value: &str| {
+        format!("{key} = {{ value = {value}, basis = \"guess\", source = \"x\" }}\n")
+    };
+    let mut text = tiny() + "\n[mmu.nested]\n";
+    text += &constant("page", "\"2M\"");
+    text += &constant("levels", "4");
+    text += &constant("entries", "16");
+    text += &constant("ways", "4");
+    for level in [3, 4] {
+        text += &format!("[mmu.nested.walk.level{level}]\n");
+        text += &constant("entries", "8");
+        text += &constant("ways", "8");
+    }
+    Machine::parse("tiny.toml", &text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn a_guest_is_a_machine_whose_file_has_the_keys_of_nested_paging() {
+    assert_eq!(file::preset("tiny").expect("valid").nested(), None);
+    let machine = guest();
+    let walk = WalkCacheShape { levels: [None, Some((8, 8)), Some((8, 8)), None] };
+    let nested = NestedShape { page: PageSize::M2, levels: 4, entries: 16, ways: 4, walk };
+    assert_eq!(machine.nested(), Some(nested));
+    let keys: Vec<String> = machine.constants().into_iter().map(|row| row.key).collect();
+    for key in ["page", "levels", "entries", "ways", "walk.level3.entries", "walk.level4.ways"] {
+        let key = format!("mmu.nested.{key}");
+        assert!(keys.contains(&key), "{key}");
+    }
+    let other = machine.with("mmu.nested.page", "\"4K\"").expect("valid");
+    let lines = |m: &Machine| m.hierarchy(1).lines - m.frames() * 64;
+    assert_eq!(lines(&machine), 3 * 64, "a node each of levels 2, 3 and 4");
+    assert_eq!(lines(&other), (32 + 3) * 64, "and one of level 1 for each 2 MiB");
+    let twice = machine.scaled("mmu.nested.entries", 2, 1).expect("valid");
+    assert_eq!(twice.nested().map(|n| n.entries), Some(32));
+    for machine in [machine, other] {
+        SimMachine::<X86>::new(&machine, Options::default()).expect("it can be built");
+    }
+}
+
+#[test]
+fn impossible_nested_tables_are_refused_with_their_key_and_how_to_mend_them() {
+    for (key, value, say) in IMPOSSIBLE_NESTED {
+        let message = guest().with(key, value).expect_err("refused").to_string();
+        assert!(message.contains(say), "{key} = {value}: '{message}' does not say '{say}'");
+        assert!(!message.contains('\n') && message.starts_with("tiny.toml"), "{message}");
+    }
+    let text = "\n[mmu.nested.walk]\nstart = { value = 1, basis = \"guess\", source = \"x\" }\n";
+    let message = Machine::parse("my.toml", &(tiny() + text)).expect_err("refused").to_string();
+    assert!(message.contains("missing field `page`") || message.contains("`start`"), "{message}");
+}
 
 #[test]
 fn every_impossible_value_is_refused_with_its_key_and_how_to_mend_it() {

@@ -5,5 +5,6 @@ mod common;
 
 mod caches;
 mod files;
+mod nested;
 mod optional;
 mod time;

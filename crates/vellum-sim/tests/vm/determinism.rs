@@ -10,13 +10,17 @@ use vellum::space::{Access, Advice, Attrs, Placement, Rights};
 use vellum::vm::Vm;
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::schedule::Rng;
+use vellum_sim::tlb::{NestedShape, PageSize, WalkCacheShape};
 use vellum_sim::{Cpu, Kind, Meta, Mode, Options, Parts, Program, SimMachine, file};
 
 /// A workload on four CPUs; everything countable afterwards, as text.
 fn run<F: Format>(machine: &str, options: Options, thp: Thp) -> String {
     let file = file::preset(machine).expect("a preset");
-    let sim =
-        SimMachine::<F>::build(&Parts::of(&file, options.seed), options).expect("it can be built");
+    run_parts::<F>(&Parts::of(&file, options.seed), options, thp)
+}
+
+fn run_parts<F: Format>(parts: &Parts, options: Options, thp: Thp) -> String {
+    let sim = SimMachine::<F>::build(parts, options).expect("it can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     // SAFETY: zero memory of the layout asked for; it outlives the Vm.
     let vm =
@@ -94,6 +98,21 @@ fn the_same_seed_gives_the_same_bytes_in_timing_and_in_hunting_mode() {
             run::<X86>("westmere-ex", options, Thp::Never),
             run::<X86>("westmere-ex", options, Thp::Never)
         );
+    }
+}
+
+#[test]
+fn a_guest_gives_the_same_bytes_each_time_and_others_than_a_machine_of_its_own() {
+    for options in [Options::default(), hunting(1)] {
+        let own = Parts::of(&file::preset("tiny").expect("a preset"), options.seed);
+        for page in PageSize::ALL {
+            let walk = WalkCacheShape::default();
+            let nested = Some(NestedShape { page, levels: 4, entries: 2, ways: 2, walk });
+            let guest = Parts { nested, ..own.clone() };
+            let text = run_parts::<X86>(&guest, options, Thp::Always);
+            assert_eq!(text, run_parts::<X86>(&guest, options, Thp::Always));
+            assert_ne!(text, run_parts::<X86>(&own, options, Thp::Always));
+        }
     }
 }
 

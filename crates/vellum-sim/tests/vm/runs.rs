@@ -7,6 +7,7 @@ use vellum::machine::Use;
 use vellum::space::{Access, Advice, Attrs, Placement, Rights, Space};
 use vellum::vm::Vm;
 use vellum_sim::format::{Arm, Format, X86};
+use vellum_sim::tlb::{NestedShape, PageSize, WalkCacheShape};
 use vellum_sim::{Bug, Check, Cpu, Kind, Meta, Options, Parts, Program, SimMachine, Stop};
 use vellum_testkit::ext::VmExt;
 
@@ -276,6 +277,28 @@ fn a_machine_whose_largest_leaf_is_2_mib_and_one_without_a_second_level_tlb_work
             .unwrap_or_else(|s| panic!("{h:?}: {s}"));
         on_parts(&parts, options(Check::Walk), &[], &ForkAndWrite)
             .unwrap_or_else(|s| panic!("{h:?}: {s}"));
+    }
+}
+
+#[test]
+fn a_guest_of_a_hypervisor_sees_the_same_memory_under_the_same_rules() {
+    let machines = ALL.into_iter().flat_map(|h| PageSize::ALL.map(|page| (h, page)));
+    for (h, page) in machines {
+        let walk = WalkCacheShape { levels: [Some((2, 2)), Some((1, 1)), None, None] };
+        let nested = NestedShape { page, levels: 4, entries: 4, ways: 2, walk };
+        let parts = Parts { nested: Some(nested), ..parts(h) };
+        for thp in ["never", "always"] {
+            let clean = |r: Result<(), Stop>| {
+                r.unwrap_or_else(|s| panic!("{h:?} on {page:?} thp={thp}: {s}"));
+            };
+            for check in [Check::Incremental, Check::Walk] {
+                clean(on_parts(&parts, options(check), &[("thp", thp)], &TouchAndUnmap));
+                clean(on_parts(&parts, options(check), &[("thp", thp)], &ForkAndWrite));
+            }
+            for seed in seeds(6) {
+                clean(on_parts(&parts, hunting(seed), &[("thp", thp)], &Races));
+            }
+        }
     }
 }
 
