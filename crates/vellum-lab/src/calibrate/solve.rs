@@ -8,7 +8,7 @@ use vellum_host::calibrate::{Computer, Figure};
 use vellum_sim::file::Machine;
 
 use super::loops::{Loop, nanoseconds};
-use super::values::Values;
+use super::values::{Nested, Values};
 use super::{machine, text};
 use crate::error::LabError;
 
@@ -44,33 +44,42 @@ fn at(computer: &Computer, values: &Values) -> Result<Machine, LabError> {
 /// which chases through page tables are explained best.
 fn walks(computer: &Computer, values: &mut Values) -> Result<(), LabError> {
     let mut best = f64::INFINITY;
-    let tables: &[_] =
-        if computer.is_guest { &[None, Some("1G"), Some("2M"), Some("4K")] } else { &[None] };
+    let tables: &[Nested] = match computer.is_guest {
+        true => &[None, Some("1G"), Some("2M"), Some("4K")],
+        false => &[None],
+    };
     for &nested in tables {
         let tried = Values { nested, walk_start: 0.0, ..*values };
-        let bare = chases(computer, &tried)?;
-        // The median of what is missing where every step walks.
-        let mut missing: Vec<f64> = bare.iter().map(|(measured, sim)| measured - sim).collect();
-        missing.sort_by(f64::total_cmp);
-        let start = missing[missing.len() / 2].max(0.0);
-        let off = |(measured, sim): &(f64, f64)| ((sim + start) / measured).ln().powi(2);
-        let error = (bare.iter().map(off).sum::<f64>() / bare.len() as f64).sqrt();
-        if error < best {
-            best = error;
-            *values = Values { walk_start: start, walks_off: error, ..tried };
+        let (start, off) = start_of_walk(&chases(computer, &tried)?);
+        if off < best {
+            best = off;
+            *values = Values { walk_start: start, walks_off: off, ..tried };
         }
     }
     Ok(())
 }
 
+/// The time that brings simulated steps nearest to measured ones when each gets it, in steps of
+/// half a nanosecond, and by how much they are still off: the root of the mean square, as a share.
+fn start_of_walk(steps: &[(f64, f64)]) -> (f64, f64) {
+    let off = |start: f64| {
+        let each =
+            steps.iter().map(|(measured, simulated)| ((simulated + start) / measured).ln().powi(2));
+        (each.sum::<f64>() / steps.len().max(1) as f64).sqrt().exp() - 1.0
+    };
+    let tried = (0..200).map(|n| f64::from(n) / 2.0).map(|start| (start, off(start)));
+    tried.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
+}
+
 /// Steps of the chases that no TLB holds: measured and simulated.
 fn chases(computer: &Computer, values: &Values) -> Result<Vec<(f64, f64)>, LabError> {
     let machine = at(computer, values)?;
-    let mut pairs = Vec::new();
-    for chase in computer.places.chases.iter().filter(|c| c.pages >= 4096) {
+    let beyond = |pages: usize| pages > computer.places.tlb[1] as usize;
+    let mut steps = Vec::new();
+    for chase in computer.places.chases.iter().filter(|c| beyond(c.pages)) {
         for (huge, measured) in [(false, chase.small), (true, chase.huge)] {
-            pairs.push((measured.ns, nanoseconds(&machine, Loop::Chase(chase.pages, huge))?));
+            steps.push((measured.ns, nanoseconds(&machine, Loop::Chase(chase.pages, huge))?));
         }
     }
-    Ok(pairs)
+    Ok(steps)
 }

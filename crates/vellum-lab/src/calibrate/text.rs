@@ -94,7 +94,13 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     let overlap = "measured on this host: one chase through memory against sixteen at once";
     let together = (places.memory.ns / places.memory_of_many.ns).round().clamp(1.0, 64.0);
     t.before("fill_buffers", &together.to_string(), overlap);
-    t.guess("walkers", "2", USUAL);
+    match walkers(computer) {
+        Some(walkers) => {
+            let many = "measured on this host: one chase through page tables against sixteen";
+            t.before("walkers", &walkers.to_string(), many);
+        }
+        None => t.guess("walkers", "2", USUAL),
+    }
     t.guess("window", "224", USUAL);
     t.guess("instruction", "0.33", "three instructions a cycle when nothing misses");
     t.cache("l1i", topology.l1i, places.l1, true);
@@ -111,9 +117,17 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     }
     nodes(&mut t, computer);
     mmu(&mut t, &computer.translation);
+    nested(&mut t, values);
     costs(&mut t, &computer.lines, values);
     work(&mut t, computer, values);
     t.0
+}
+
+/// Walks that go on at once: of the shortest chase that no TLB holds.
+fn walkers(computer: &Computer) -> Option<u32> {
+    let beyond = 2 * computer.places.tlb[1] as usize;
+    let chase = computer.places.chases.iter().find(|c| c.pages > beyond)?;
+    Some((chase.small.ns / chase.small_of_many.ns).round().clamp(1.0, 8.0) as u32)
 }
 
 fn last_level(t: &mut Text, computer: &Computer) {
@@ -138,6 +152,9 @@ fn last_level(t: &mut Text, computer: &Computer) {
     t.measured("latency", places.llc);
     t.guess("policy", "\"lru\"", "not published");
     t.guess("inclusion", "\"victim\"", "what recent server parts do");
+    let hash = "C. Maurice et al., Reverse Engineering Intel Last-Level Cache Complex Addressing \
+                Using Performance Counters, RAID 2015; other vendors' servers hash as well";
+    t.constant("index", "\"hash\"", "outside", hash);
 }
 
 /// Sizes by CPUID; where it does not tell, the steps of chases.
@@ -216,6 +233,22 @@ fn mmu(t: &mut Text, translation: &Translation) {
     t.constant("break_before_make", if arm { "true" } else { "false" }, "outside", manual);
     let reach = if arm { "\"broadcast\"" } else { "\"interrupt\"" };
     t.constant("invalidation", reach, "outside", "what kernels use on this architecture");
+}
+
+/// The hypervisor's tables, where walks show that there are some.
+fn nested(t: &mut Text, values: &Values) {
+    let Some(page) = values.nested else { return };
+    t.section("[mmu.nested]");
+    let chosen = "measured on this host: the size that explains chases through page tables best";
+    t.before("page", &format!("\"{page}\""), chosen);
+    t.guess("levels", "4", "what hypervisors use below 128 TiB");
+    t.guess("entries", "64", USUAL);
+    t.guess("ways", "8", USUAL);
+    for (level, entries) in [(2, "32"), (3, "8"), (4, "4")] {
+        t.section(&format!("[mmu.nested.walk.level{level}]"));
+        t.guess("entries", entries, USUAL);
+        t.guess("ways", "4", USUAL);
+    }
 }
 
 fn costs(t: &mut Text, lines: &LineTimes, values: &Values) {
@@ -348,6 +381,10 @@ mod tests {
         assert_eq!(found.hierarchy(1).latency[0].cycles(), 4, "{nearest}");
         assert_eq!(found.overlap().fill_buffers, 13);
         assert_eq!(*found.tlb.l2.banks[0].entries, 2048);
+        for page in ["4K", "2M", "1G"] {
+            let guest = Values { nested: Some(page), ..Values::default() };
+            machine(&write(&computer, &guest)).expect("valid");
+        }
         computer.topology.llc = None;
         let found = machine(&write(&computer, &Values::default())).expect("valid");
         assert_eq!(found.hierarchy(1).llc.sets, found.hierarchy(1).l2.sets);
