@@ -99,6 +99,8 @@ const MACHINE: &[(&str, &str)] = &[
     ("root_loads", "root_loads"),
     ("lines_cleared", "lines_cleared"),
     ("lines_copied", "lines_copied"),
+    ("prefetches", "prefetches"),
+    ("prefetch_hits", "prefetch_hits"),
 ];
 
 const CACHES: &[(&str, &str)] = &[

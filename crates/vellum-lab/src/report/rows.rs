@@ -119,6 +119,8 @@ pub const GROUPS: &[Group] = &[
             row("LLC, program", "llc_misses_demand", Unit::Count),
             row("LLC, walks", "llc_misses_walk", Unit::Count),
             row("LLC, kernel", "llc_misses_kernel", Unit::Count),
+            row("lines fetched ahead", "prefetches", Unit::Count),
+            row("  of them used", "prefetch_hits", Unit::Count),
         ],
     },
     Group {

@@ -314,6 +314,12 @@ impl Hierarchy {
                 self.leave_l2(group, pushed);
             }
         }
+        self.fill_l2(cpu, line)
+    }
+
+    /// Brings a line into the L2 of a CPU, from where it is.
+    #[inline]
+    fn fill_l2(&mut self, cpu: usize, line: u64) -> Level {
         let private = &mut self.cpus[cpu];
         let group = private.group;
         let l2_victim = match private.l2.access(line, false) {
@@ -343,6 +349,18 @@ impl Hierarchy {
             self.leave_l2(group, victim);
         }
         level
+    }
+
+    /// Brings a line into the L2 of a CPU ahead of its use, and into the last level as a miss does;
+    /// `None` if the L2 has it. Counts as no access.
+    pub fn prefetch(&mut self, cpu: usize, line: u64) -> Option<Served> {
+        if self.cpus[cpu].l2.probe(line) {
+            return None;
+        }
+        self.out.clear();
+        self.used = self.used.max(cpu + 1);
+        let level = self.fill_l2(cpu, line);
+        Some(Served { level, write_backs: self.out.count() })
     }
 
     /// A line left an L2 of this group.

@@ -113,6 +113,45 @@ fn every_dirty_line_reaches_memory_exactly_once() {
 }
 
 #[test]
+fn a_line_fetched_ahead_is_in_the_second_level_and_where_a_miss_would_leave_it() {
+    for inclusion in ALL {
+        let mut h = small(inclusion);
+        assert_eq!(h.prefetch(0, 5).map(|s| s.level), Some(Level::Memory));
+        assert_eq!(h.prefetch(0, 5), None, "it is there");
+        assert_eq!(h.counters(0), &CpuCounters::default(), "no access");
+        // A line that the other CPU of the group reads is in the last level, unless that holds
+        // victims alone.
+        let elsewhere = if inclusion == Inclusion::Victim { Level::Memory } else { Level::Llc };
+        assert_eq!(load(&mut h, 1, 5), elsewhere, "{inclusion:?}");
+        assert_eq!(load(&mut h, 0, 5), Level::L2, "{inclusion:?}");
+        assert_eq!(h.prefetch(1, 9).map(|s| s.level), Some(Level::Memory));
+        h.validate().expect("consistent");
+    }
+}
+
+#[test]
+fn a_line_fetched_ahead_pushes_out_what_a_miss_would() {
+    for inclusion in ALL {
+        let mut h = small(inclusion);
+        let mut out = Vec::new();
+        for line in 0..100 {
+            h.access(0, Agent::Demand, line, Kind::Store);
+            out.extend_from_slice(h.write_backs());
+        }
+        for line in 1000..1200 {
+            let served = h.prefetch(0, line).expect("not there");
+            assert_eq!(usize::from(served.write_backs), h.write_backs().len());
+            out.extend_from_slice(h.write_backs());
+            h.validate().expect("consistent");
+        }
+        out.sort_unstable();
+        // Four lines stay in the first level, unless the inclusive last level took them.
+        assert!(out.len() >= 96 && out.is_sorted() && out.windows(2).all(|w| w[0] < w[1]));
+        assert_eq!(out.len() == 100, inclusion == Inclusion::Inclusive, "{inclusion:?}");
+    }
+}
+
+#[test]
 fn counters_are_kept_per_agent_and_add_up() {
     let mut h = small(Inclusion::Inclusive);
     for line in 0..100 {

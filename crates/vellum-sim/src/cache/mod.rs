@@ -7,6 +7,7 @@
 mod geometry;
 mod hierarchy;
 mod nru;
+mod prefetch;
 mod set;
 mod single;
 mod stream;
@@ -17,5 +18,6 @@ pub use geometry::{Geometry, GeometryError, Index, MAX_LINE, MAX_SETS, MAX_WAYS,
 pub use hierarchy::{
     Agent, CpuCounters, Hierarchy, Inclusion, Kind, Level, Served, Shape, Structure,
 };
+pub use prefetch::{Fetch, MAX_STREAMS, PrefetchShape, Prefetcher};
 pub use single::{Cache, Lookup, Victim};
 pub use stream::StreamCost;

@@ -5,6 +5,7 @@
 
 use crate::cache::{Agent, Level};
 use crate::cpu::Kind;
+use crate::cpu::prefetch::Miss;
 use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::Ticks;
@@ -105,6 +106,10 @@ impl<F: Format> SimState<F> {
         recent.line = line;
         recent.dirty = kind == Kind::Store;
         let first = served.level == Level::L1;
+        if !first && cpu.prefetcher.is_some() {
+            let (level, ready) = (served.level, late.unwrap_or_default());
+            return self.miss_trains(c, &Miss { line, kind, dependent, ready, level, latency });
+        }
         let Some(ready) = late else {
             match kind {
                 Kind::Load if first => cpu.core.hit(dependent),

@@ -9,7 +9,7 @@ use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::Ticks;
 
-const COUNTS: usize = 26;
+const COUNTS: usize = 28;
 const CACHES: usize = 24;
 
 const NAMES: [&str; COUNTS + CACHES + ACCOUNTS + 1] = [
@@ -39,6 +39,8 @@ const NAMES: [&str; COUNTS + CACHES + ACCOUNTS + 1] = [
     "root_loads",
     "lines_cleared",
     "lines_copied",
+    "prefetches",
+    "prefetch_hits",
     "l1d_demand_access",
     "l1d_demand_miss",
     "l1d_walk_access",
@@ -181,6 +183,8 @@ fn counts(n: &Counts, instructions: u64) -> [u64; COUNTS] {
         n.root_loads,
         n.lines_cleared,
         n.lines_copied,
+        n.prefetches,
+        n.prefetch_hits,
     ]
 }
 

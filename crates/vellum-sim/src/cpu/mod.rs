@@ -10,6 +10,7 @@ pub(crate) mod access;
 mod counters;
 mod handle;
 mod hints;
+mod prefetch;
 mod program;
 pub(crate) mod translate;
 
@@ -18,7 +19,7 @@ pub use counters::Counters;
 pub use handle::Cpu;
 pub use program::Program;
 
-use crate::cache::Kind as CacheKind;
+use crate::cache::{Kind as CacheKind, Prefetcher};
 use crate::machine::parts::Parts;
 use crate::memory::{Core, Ticks};
 use crate::tlb::{NestedTlb, Tlb, WalkCache};
@@ -99,6 +100,8 @@ pub(crate) struct Counts {
     pub lines_cleared: u64,
     pub lines_copied: u64,
     pub speculative_walks: u64,
+    pub prefetches: u64,
+    pub prefetch_hits: u64,
 }
 
 /// No page, no line.
@@ -163,6 +166,7 @@ pub(crate) struct CpuState {
     /// Guest-physical translations, on a machine that is a guest. The guest cannot drop them.
     pub nested: Option<Box<NestedTlb>>,
     pub hints: hints::Hints,
+    pub prefetcher: Option<Box<Prefetcher>>,
     /// Time by account, up to `marked`.
     pub spent: [Ticks; ACCOUNTS],
     pub account: Account,
@@ -204,6 +208,9 @@ impl CpuState {
             walk_cache: WalkCache::new(&parts.walk_cache),
             nested: parts.nested.as_ref().map(|shape| Box::new(NestedTlb::new(shape))),
             hints: hints::Hints::default(),
+            prefetcher: parts
+                .prefetch
+                .map(|shape| Box::new(Prefetcher::new(shape, &parts.caches.l2))),
             spent: [Ticks::ZERO; ACCOUNTS],
             account: Account::Program,
             marked: Ticks::ZERO,

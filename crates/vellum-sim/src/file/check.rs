@@ -8,7 +8,7 @@ use super::constant::{Basis, ConstantRow};
 use super::error::MachineError;
 use super::shapes::LINE;
 use super::spec::{CacheSpec, Codec, Machine, TlbSpec, WalkLevel};
-use crate::cache::{Geometry, GeometryError, MAX_LINE};
+use crate::cache::{Geometry, GeometryError, MAX_LINE, MAX_STREAMS};
 use crate::memory::Ticks;
 use crate::tlb::{GLOBAL_CONTEXT, MAX_ENTRIES, PageSize};
 
@@ -113,6 +113,7 @@ impl Machine {
         self.check_nodes()?;
         self.check_nested()?;
         self.check_caches()?;
+        self.check_prefetch()?;
         self.check_tlbs()?;
         self.check_mmu()
     }
@@ -391,6 +392,23 @@ impl Machine {
                 "a hit takes no time",
                 "give the load-to-use time in cycles",
             );
+        }
+        Ok(())
+    }
+
+    fn check_prefetch(&self) -> Result<(), Wrong> {
+        let Some(shape) = self.prefetcher() else { return Ok(()) };
+        if !(1..=MAX_STREAMS).contains(&shape.streams) {
+            let mend = format!("use 1 to {MAX_STREAMS} pages that a core follows at once");
+            return wrong("prefetch.streams", format!("{} streams", shape.streams), mend);
+        }
+        if !(2..=63).contains(&shape.train) {
+            let mend = "use 2 (which tell a direction) to 63 of the 64 lines of a page";
+            return wrong("prefetch.train", format!("{} misses", shape.train), mend);
+        }
+        if !(1..=63).contains(&shape.depth) {
+            let mend = "use 1 to 63 of the 64 lines of a page; without [prefetch] there is none";
+            return wrong("prefetch.depth", format!("{} lines ahead", shape.depth), mend);
         }
         Ok(())
     }

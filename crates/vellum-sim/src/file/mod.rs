@@ -23,7 +23,7 @@ pub use presets::{preset, preset_text, presets};
 pub use shapes::{Costs, WORK_COSTS};
 pub use spec::{
     CacheSpec, Codec, CoreSpec, CostSpec, Invalidation, LlcSpec, Machine, MemorySpec, MmuSpec,
-    NestedSpec, NestedWalkSpec, NodeSpec, TlbBank, TlbSpec, TlbSpecs, WalkCacheSpec, WalkLevel,
-    WorkCosts,
+    NestedSpec, NestedWalkSpec, NodeSpec, PrefetchSpec, TlbBank, TlbSpec, TlbSpecs, WalkCacheSpec,
+    WalkLevel, WorkCosts,
 };
 pub use units::{Bandwidth, Bytes, CpuList, Duration, Threshold};

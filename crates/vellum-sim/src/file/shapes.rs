@@ -3,7 +3,7 @@
 use super::constant::Constant;
 use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
 use super::units::{Duration, Threshold};
-use crate::cache::{Geometry, Index, Policy, Shape};
+use crate::cache::{Geometry, Index, Policy, PrefetchShape, Shape};
 use crate::disk::DiskTimes;
 use crate::memory::{NestedTables, Numa, Overlap, Ticks};
 use crate::tlb::{BankShape, NestedShape, TlbShape, WalkCacheShape};
@@ -101,6 +101,12 @@ impl Machine {
             ],
             lines: self.lines(),
         }
+    }
+
+    /// The prefetcher of each core, if there is one.
+    pub fn prefetcher(&self) -> Option<PrefetchShape> {
+        let spec = self.prefetch.as_ref()?;
+        Some(PrefetchShape { streams: *spec.streams, train: *spec.train, depth: *spec.depth })
     }
 
     /// The memory nodes.

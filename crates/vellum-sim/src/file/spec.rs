@@ -31,6 +31,8 @@ pub struct Machine {
     pub l2: CacheSpec,
     /// Last-level cache.
     pub llc: LlcSpec,
+    /// The stream prefetcher of each core. Left out: there is none.
+    pub prefetch: Option<PrefetchSpec>,
     /// TLBs and walk caches.
     pub tlb: TlbSpecs,
     /// Memory nodes, in order of their physical addresses.
@@ -97,6 +99,19 @@ pub struct LlcSpec {
     pub inclusion: Constant<Inclusion>,
     /// How the set of a line is chosen. Left out: modulo the number of sets.
     pub index: Option<Constant<Index>>,
+}
+
+/// `[prefetch]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefetchSpec {
+    /// Pages that a core's prefetcher follows at once, 1 to 256.
+    pub streams: Constant<u32>,
+    /// Misses of the first level in a row, in one direction within a page, after which it fetches;
+    /// 2 to 63.
+    pub train: Constant<u32>,
+    /// Lines it is ahead of the last miss at most, 1 to 63.
+    pub depth: Constant<u32>,
 }
 
 /// `[tlb]`

@@ -6,7 +6,7 @@
 
 use vellum::machine::WORKS;
 
-use crate::cache::Shape;
+use crate::cache::{PrefetchShape, Shape};
 use crate::disk::DiskTimes;
 use crate::file::{Codec, Invalidation, Machine};
 use crate::memory::{Numa, Overlap, Ticks};
@@ -136,6 +136,8 @@ pub struct Parts {
     pub core: Overlap,
     /// The caches; `caches.cpus` is the number of CPUs.
     pub caches: Shape,
+    /// The stream prefetcher beside each L2, if there is one.
+    pub prefetch: Option<PrefetchShape>,
     /// Memory nodes.
     pub numa: Numa,
     /// The node of each CPU.
@@ -178,6 +180,7 @@ impl Parts {
             clock_hz: file.clock_hz.value,
             core: file.overlap(),
             caches: file.hierarchy(seed),
+            prefetch: file.prefetcher(),
             numa: file.numa(),
             cpu_node: (0..cpus).map(|cpu| file.node_of_cpu(cpu) as u8).collect(),
             tlb_l1i: file.tlb.l1i.shape(),

@@ -52,6 +52,17 @@ impl Pending {
     }
 }
 
+/// Times before which an access cannot be done.
+#[derive(Clone, Copy, Default)]
+struct Bounds {
+    /// Its address is known.
+    known: Ticks,
+    /// It is translated.
+    ready: Ticks,
+    /// Its line, fetched ahead, arrives; zero for all others.
+    arrival: Ticks,
+}
+
 /// A ring of pending accesses.
 #[derive(Clone, Debug)]
 struct Queue {
@@ -220,18 +231,10 @@ impl Core {
         self.translating
     }
 
-    /// Starts an access that is not done at once; returns when it is. Its address is known at
-    /// `known`, translated at `ready`. `loads`: it retires only when it is done. `fills`: it holds
-    /// a fill buffer until then.
+    /// Starts an access that is not done at once; returns when it is. `loads`: it retires only when
+    /// it is done. `fills`: it holds a fill buffer until then.
     #[inline]
-    fn start(
-        &mut self,
-        known: Ticks,
-        ready: Ticks,
-        latency: Ticks,
-        loads: bool,
-        fills: bool,
-    ) -> Ticks {
+    fn start(&mut self, bounds: Bounds, latency: Ticks, loads: bool, fills: bool) -> Ticks {
         if fills && self.fills.len == self.overlap.fill_buffers as usize {
             let first = *self.fills.at(0);
             self.wait_for(first);
@@ -242,10 +245,10 @@ impl Core {
             self.wait_for(first);
             self.loads.pop();
         }
-        let issue = self.now.max(known);
-        let done = issue.max(ready) + latency;
-        let late = ready.saturating_sub(issue).0;
-        let translation = if late == 0 { 0 } else { (late * 255 / (late + latency.0)) as u8 };
+        let issue = self.now.max(bounds.known);
+        let done = (issue.max(bounds.ready) + latency).max(bounds.arrival);
+        let late = bounds.ready.saturating_sub(issue).0;
+        let translation = if late == 0 { 0 } else { (late * 255 / (done - issue).0) as u8 };
         let p = Pending { done, position: self.position, translation };
         if fills {
             self.fills.push_by_time(p);
@@ -317,7 +320,8 @@ impl Core {
     ) -> Ticks {
         let start = self.now;
         let known = if dependent { self.last } else { Ticks::ZERO };
-        self.last = self.start(known, ready, latency, true, fills);
+        let bounds = Bounds { known, ready, arrival: Ticks::ZERO };
+        self.last = self.start(bounds, latency, true, fills);
         self.now - start
     }
 
@@ -333,12 +337,46 @@ impl Core {
     #[inline]
     pub fn store_after(&mut self, ready: Ticks, latency: Ticks, fills: bool) -> Ticks {
         let start = self.now;
+        let bounds = Bounds { ready, ..Bounds::default() };
         if ready > self.now {
-            self.start(Ticks::ZERO, ready, Ticks::ZERO, true, false);
+            self.start(bounds, Ticks::ZERO, true, false);
         }
         if fills {
-            self.start(Ticks::ZERO, ready, latency, false, true);
+            self.start(bounds, latency, false, true);
         }
+        self.now - start
+    }
+
+    /// When a miss would go beyond the first level that is translated at `ready`: with its address
+    /// known and a fill buffer free.
+    pub fn miss_starts(&self, ready: Ticks, dependent: bool) -> Ticks {
+        let known = if dependent { self.last } else { Ticks::ZERO };
+        let full = self.fills.len == self.overlap.fill_buffers as usize;
+        let buffer = if full { self.fills.at(0).done } else { Ticks::ZERO };
+        self.now.max(known).max(ready).max(buffer)
+    }
+
+    /// As [`load_after`](Core::load_after) for a load that misses the first level and whose line,
+    /// fetched ahead, arrives at `arrival`.
+    pub fn load_arriving(
+        &mut self,
+        ready: Ticks,
+        latency: Ticks,
+        arrival: Ticks,
+        dependent: bool,
+    ) -> Ticks {
+        let start = self.now;
+        let known = if dependent { self.last } else { Ticks::ZERO };
+        self.last = self.start(Bounds { known, ready, arrival }, latency, true, true);
+        self.now - start
+    }
+
+    /// As [`store_after`](Core::store_after) for a store that misses the first level and whose
+    /// line, fetched ahead, arrives at `arrival`.
+    pub fn store_arriving(&mut self, ready: Ticks, latency: Ticks, arrival: Ticks) -> Ticks {
+        let start = self.now;
+        self.store_after(ready, latency, false);
+        self.start(Bounds { known: Ticks::ZERO, ready, arrival }, latency, false, true);
         self.now - start
     }
 
@@ -569,5 +607,24 @@ mod tests {
         assert_eq!(c.serialize(), Ticks::from_cycles(250));
         assert_eq!(c.advance_to(Ticks::from_cycles(200)), Ticks::ZERO);
         assert_eq!(c.advance_to(Ticks::from_cycles(400)), Ticks::from_cycles(100));
+    }
+
+    #[test]
+    fn a_line_on_its_way_takes_what_is_left_and_blames_translation_for_its_part_alone() {
+        let at = Ticks::from_cycles;
+        let mut c = core(10);
+        c.load_arriving(Ticks::ZERO, at(12), at(300), false);
+        assert_eq!(c.last_load(), at(300), "not there before");
+        c.load_arriving(Ticks::ZERO, at(12), at(305), true);
+        assert_eq!(c.last_load(), at(312), "there before the chain asks for it");
+        assert_eq!(c.miss_starts(at(100), true), at(312));
+        c.store_arriving(Ticks::ZERO, at(12), at(400));
+        assert_eq!((c.last_load(), c.serialize()), (at(312), at(400)));
+        assert_eq!(c.take_translating(), Ticks::ZERO);
+        let mut c = core(1);
+        c.load_arriving(at(50), at(12), at(100), false);
+        assert_eq!(c.miss_starts(Ticks::ZERO, false), at(100), "the only buffer is in use");
+        c.load(at(10), false);
+        assert_eq!((c.now(), c.take_translating()), (at(100), Ticks(at(100).0 * 127 / 255)));
     }
 }

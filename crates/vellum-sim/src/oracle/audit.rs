@@ -155,6 +155,12 @@ impl<F: Format> SimState<F> {
                 self.fail(c, Rule::Contract, None, None, format!("nested translations: {why}"));
             }
         }
+        for c in 0..self.cpus.len() {
+            let prefetcher = self.cpus[c].prefetcher.as_ref();
+            if let Some(Err(why)) = prefetcher.map(|p| p.validate()) {
+                self.fail(c, Rule::Contract, None, None, format!("prefetcher: {why}"));
+            }
+        }
         if let Err(why) = self.caches.validate() {
             self.fail(0, Rule::Contract, None, None, format!("data caches: {why}"));
         }

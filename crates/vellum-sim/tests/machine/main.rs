@@ -7,4 +7,5 @@ mod caches;
 mod files;
 mod nested;
 mod optional;
+mod prefetch;
 mod time;

@@ -1,0 +1,228 @@
+//! A stream prefetcher, as beside the second level of each core: it watches the misses of the first
+//! level, and fetches ahead of those that follow one another.
+//!
+//! Each tracker follows one physical page of 4 KiB, in one direction. A step of one line or two in
+//! its direction goes on with the stream (lines between are fetched, too: the prefetcher knows no
+//! strides); a longer step, or one the other way, begins anew. After `train` misses in a row it
+//! fetches one line ahead, and twice as far with each further miss, to `depth` lines at most and
+//! never past the page. Where all trackers are in use, a miss in another page takes the one that
+//! was idle longest. Intel's second-level streamer works along these lines (Intel 64 and IA-32
+//! Architectures Optimization Reference Manual, "Data Prefetch to L1/L2/L3 Caches": up to 32
+//! streams, up to 20 lines ahead, one direction a page); how fast it begins is not published.
+//!
+//! This file knows no caches and no clock: it says which lines to fetch, and remembers when those
+//! that were fetched arrive.
+
+use super::geometry::{Divider, Geometry};
+use crate::memory::Ticks;
+
+/// What a [`Prefetcher`] is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PrefetchShape {
+    /// Pages it follows at once, 1 or more.
+    pub streams: u32,
+    /// Misses in a row after which it fetches, 2 to 63.
+    pub train: u32,
+    /// Lines it is ahead at most, 1 to 63.
+    pub depth: u32,
+}
+
+/// Most pages that a prefetcher follows.
+pub const MAX_STREAMS: u32 = 256;
+/// Lines of a page.
+const LINES: u64 = 64;
+/// The longest step, in lines, that goes on with a stream.
+const STEP: i64 = 2;
+/// No page, no line.
+const NONE: u64 = u64::MAX;
+
+/// One tracker. Positions are lines of its page, 0 to 63.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    page: u64,
+    /// The last miss.
+    last: i64,
+    /// 1 ascending, -1 descending, 0 after the first miss.
+    direction: i64,
+    /// Misses in a row in this direction.
+    run: u32,
+    /// Lines ahead of the last miss that it has fetched, or would have without the page's end; 0
+    /// until it is trained.
+    ahead: i64,
+    /// The position to fetch next.
+    next: i64,
+    /// When it was used last, by the count of misses.
+    used: u64,
+}
+
+/// Lines to fetch, one after the other; they are of one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fetch {
+    next: u64,
+    count: u32,
+    descending: bool,
+}
+
+impl Fetch {
+    const NOTHING: Fetch = Fetch { next: 0, count: 0, descending: false };
+}
+
+impl Iterator for Fetch {
+    type Item = u64;
+    #[inline]
+    fn next(&mut self) -> Option<u64> {
+        self.count = self.count.checked_sub(1)?;
+        let line = self.next;
+        self.next = if self.descending { line.wrapping_sub(1) } else { line + 1 };
+        Some(line)
+    }
+}
+
+/// The prefetcher of one core.
+#[derive(Clone, Debug)]
+pub struct Prefetcher {
+    shape: PrefetchShape,
+    streams: Vec<Stream>,
+    misses: u64,
+    /// Lines fetched and not used since, and when they arrive, by the sets of the cache that they
+    /// are fetched into: what this has no room for, that has none for either.
+    fetched: Vec<(u64, Ticks)>,
+    sets: Divider,
+    ways: usize,
+}
+
+impl Prefetcher {
+    /// It follows nothing yet. `cache`: the one that it fetches into.
+    pub fn new(shape: PrefetchShape, cache: &Geometry) -> Prefetcher {
+        let idle = Stream { page: NONE, last: 0, direction: 0, run: 0, ahead: 0, next: 0, used: 0 };
+        Prefetcher {
+            shape,
+            streams: vec![idle; shape.streams.clamp(1, MAX_STREAMS) as usize],
+            misses: 0,
+            fetched: vec![(NONE, Ticks::ZERO); cache.lines() as usize],
+            sets: Divider::new(cache.sets, cache.index),
+            ways: cache.ways as usize,
+        }
+    }
+
+    /// The first level missed a line; returns what to fetch.
+    pub fn miss(&mut self, line: u64) -> Fetch {
+        self.misses += 1;
+        let (page, at) = (line / LINES, (line % LINES) as i64);
+        let Some(stream) = self.streams.iter_mut().find(|s| s.page == page) else {
+            if let Some(idle) = self.streams.iter_mut().min_by_key(|s| s.used) {
+                *idle = Stream::begin(page, at, self.misses);
+            }
+            return Fetch::NOTHING;
+        };
+        stream.used = self.misses;
+        if !stream.follow(at) || stream.run < self.shape.train {
+            return Fetch::NOTHING;
+        }
+        stream.fetch(self.shape.depth.into())
+    }
+
+    /// A line was fetched, and arrives then.
+    #[inline]
+    pub fn sent(&mut self, line: u64, arrives: Ticks) {
+        let places = self.places(line);
+        let same = places.iter().position(|p| p.0 == line);
+        let oldest = || places.iter().enumerate().min_by_key(|(_, p)| p.1).map(|(at, _)| at);
+        if let Some(at) = same.or_else(oldest) {
+            places[at] = (line, arrives);
+        }
+    }
+
+    /// Where a line may be remembered.
+    #[inline]
+    fn places(&mut self, line: u64) -> &mut [(u64, Ticks)] {
+        let first = self.sets.split(line).0 * self.ways;
+        &mut self.fetched[first..first + self.ways]
+    }
+
+    /// A line is used; returns when it arrives, or has arrived, if it was fetched ahead and not
+    /// used since.
+    #[inline]
+    pub fn take(&mut self, line: u64) -> Option<Ticks> {
+        let place = self.places(line).iter_mut().find(|p| p.0 == line)?;
+        let arrives = place.1;
+        *place = (NONE, Ticks::ZERO);
+        Some(arrives)
+    }
+
+    /// No page has two trackers, none has fetched too far, and each fetched line is remembered in
+    /// its set, once.
+    pub fn validate(&self) -> Result<(), String> {
+        for (n, s) in self.streams.iter().enumerate().filter(|(_, s)| s.page != NONE) {
+            if self.streams[..n].iter().any(|other| other.page == s.page) {
+                return Err(format!("page {} has two trackers", s.page));
+            }
+            let furthest = s.last + s.direction * (s.ahead + 1);
+            let beyond = (s.next - furthest) * s.direction > 0;
+            if s.ahead > 0 && (beyond || !(-1..=LINES as i64).contains(&s.next)) {
+                return Err(format!("page {}: line {} after {}", s.page, s.next, s.last));
+            }
+            if s.ahead > self.shape.depth.into() || s.ahead > 0 && s.run < self.shape.train {
+                return Err(format!("page {}: {} lines ahead", s.page, s.ahead));
+            }
+        }
+        for (set, places) in self.fetched.chunks(self.ways).enumerate() {
+            for (n, &(line, _)) in places.iter().enumerate().filter(|(_, p)| p.0 != NONE) {
+                if self.sets.split(line).0 != set || places[..n].iter().any(|p| p.0 == line) {
+                    return Err(format!("fetched line {line} is in set {set}, or there twice"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// After the first miss of a page.
+    fn begin(page: u64, at: i64, used: u64) -> Stream {
+        Stream { page, last: at, direction: 0, run: 1, ahead: 0, next: 0, used }
+    }
+
+    /// The next miss of the page; says whether it may go on with a stream.
+    fn follow(&mut self, at: i64) -> bool {
+        let step = at - self.last;
+        if step == 0 {
+            return false;
+        }
+        if step.abs() > STEP {
+            *self = Stream::begin(self.page, at, self.used);
+            return false;
+        }
+        if step.signum() == self.direction {
+            self.run = self.run.saturating_add(1);
+        } else {
+            // The miss before this one is the first of the new direction.
+            *self = Stream { run: 2, direction: step.signum(), ahead: 0, ..*self };
+        }
+        self.last = at;
+        true
+    }
+
+    /// Goes further ahead, up to `depth` and the end of the page.
+    fn fetch(&mut self, depth: i64) -> Fetch {
+        let following = self.last + self.direction;
+        self.next = match self.direction {
+            _ if self.ahead == 0 => following,
+            1 => self.next.max(following),
+            _ => self.next.min(following),
+        };
+        self.ahead = (self.ahead * 2).clamp(1, depth);
+        let end = (self.last + self.direction * self.ahead).clamp(0, LINES as i64 - 1);
+        let count = (end - self.next) * self.direction + 1;
+        if count <= 0 {
+            return Fetch::NOTHING;
+        }
+        let first = self.page * LINES + self.next as u64;
+        self.next = end + self.direction;
+        Fetch { next: first, count: count as u32, descending: self.direction < 0 }
+    }
+}
+
+#[cfg(test)]
+#[path = "prefetch_tests.rs"]
+mod tests;
