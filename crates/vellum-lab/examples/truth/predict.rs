@@ -1,0 +1,102 @@
+//! Programs recorded, this computer calibrated, and the recordings replayed on it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use vellum_lab::cli::{Choices, FileState, Layout, OracleMode};
+use vellum_lab::commands::machines;
+use vellum_lab::experiment::{Experiment, Trace};
+use vellum_lab::interrupt;
+use vellum_lab::progress::Progress;
+use vellum_lab::switches;
+use vellum_sim::file::Machine;
+use vellum_trace::record::{Options, record};
+
+use crate::cases::Case;
+
+/// Modelled seconds of one program on one calibration.
+#[derive(Clone, Copy, Debug)]
+pub struct Modelled {
+    /// With 4 KiB pages.
+    pub never: f64,
+    /// With huge pages.
+    pub always: f64,
+}
+
+/// Records a program into `trace`.
+pub fn recorded(program: &Path, case: &Case, trace: &Path) -> Result<(), String> {
+    let mut command = vec![program.as_os_str().to_owned()];
+    command.extend(case.args.iter().map(Into::into));
+    let options =
+        Options { native: false, stopped: interrupt::requested, ..Options::new(command, trace) };
+    let report = record(&options).map_err(|e| format!("{}: {e}", case.name))?;
+    match report.exit_code {
+        0 => Ok(()),
+        code => Err(format!("{} ended with code {code} under the recorder", case.name)),
+    }
+}
+
+/// The argument with which this program measures this computer and prints the machine file.
+pub const CALIBRATE: &str = "--print-host";
+
+/// Measures this computer anew and reads what that has written into `file`: with `vellum
+/// calibrate` where there is that command, otherwise as `--machine host` does. A process measures
+/// only once, so that this is one of its own.
+pub fn calibrated(file: &Path) -> Result<Machine, String> {
+    let failed = |e: &dyn std::fmt::Display| format!("calibrating into {}: {e}", file.display());
+    let by_command = Command::new(beside("vellum")?)
+        .args(["calibrate".as_ref(), "-o".as_ref(), file.as_os_str()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !by_command.is_ok_and(|status| status.success()) {
+        let this = std::env::current_exe().map_err(|e| failed(&e))?;
+        let out = std::fs::File::create(file).map_err(|e| failed(&e))?;
+        let status =
+            Command::new(this).arg(CALIBRATE).stdout(out).status().map_err(|e| failed(&e))?;
+        if !status.success() {
+            return Err(failed(&status));
+        }
+    }
+    Machine::load(file).map_err(|e| failed(&e))
+}
+
+/// A machine by its name or file.
+pub fn machine(name: &str) -> Result<Machine, String> {
+    machines::find(name).map_err(|e| e.to_string())
+}
+
+/// What cargo has built one directory above this example.
+fn beside(name: &str) -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    let folder = exe.ancestors().nth(2).ok_or("this program is in no folder")?;
+    Ok(folder.join(name))
+}
+
+/// Replays a recording as Linux, with huge pages never and always.
+pub fn replayed(trace: &Path, machine: &Machine) -> Result<Modelled, String> {
+    let text = |e: vellum_lab::error::LabError| e.to_string();
+    let trace = Trace::open(trace).map_err(text)?;
+    let [never, always] = ["thp=never", "thp=always"].map(str::to_owned);
+    let mut columns =
+        switches::columns(Choices::Linux, &trace.header, &[never], &[always]).map_err(text)?;
+    // The library's own choices come after these two; nobody asks for them here.
+    columns.truncate(2);
+    let experiment = Experiment {
+        trace: &trace,
+        machine,
+        columns: &columns,
+        cpus: None,
+        seed: 1,
+        layout: Layout::default(),
+        files: FileState::default(),
+        oracle: OracleMode::default(),
+    };
+    let results = experiment.run(&Progress::hidden()).map_err(text)?;
+    let seconds = |at: usize| -> Result<f64, String> {
+        let finished = results.get(at).map(|c| &c.finished).filter(|f| f.complete);
+        let cycles = finished.and_then(|f| f.counters.get("cycles_total"));
+        Ok(cycles.ok_or("stopped")? as f64 / *machine.clock_hz as f64)
+    };
+    Ok(Modelled { never: seconds(0)?, always: seconds(1)? })
+}
