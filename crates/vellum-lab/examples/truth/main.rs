@@ -225,6 +225,8 @@ fn setting(args: &Args, pairs: usize) -> Setting {
         line.map_or("unknown".to_owned(), |(_, value)| value.trim().to_owned())
     };
     let cpu = read("/proc/cpuinfo");
+    // What follows the number is the builder's own.
+    let release = read("/proc/sys/kernel/osrelease");
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let virtual_machine = if native::returns_free_memory() {
         ", a virtual machine that gives free memory back to its host"
@@ -240,7 +242,7 @@ fn setting(args: &Args, pairs: usize) -> Setting {
             field(&cpu, "model name"),
             field(&cpu, "model\t"),
             field(&read("/proc/meminfo"), "MemTotal"),
-            read("/proc/sys/kernel/osrelease").trim(),
+            release.split('-').next().unwrap_or_default().trim(),
         ),
         day: day.map_or_else(
             |_| "an unknown day".to_owned(),
