@@ -19,10 +19,10 @@
 pub enum Policy {
     /// The least recently used line leaves: exact, by order within the set.
     Lru,
-    /// A tree of bits points away from recent lines (what most first-level caches build).
-    Plru,
     /// Any line, by a generator seeded from the geometry's seed.
     Random,
+    /// A tree of bits points away from recent lines (what most first-level caches build).
+    Plru,
     /// A line whose way has not been used since the bits of the set were last cleared: the first
     /// such way, counted from way 0.
     Nru,
@@ -152,15 +152,25 @@ impl Divider {
     /// Set and quotient of a line address below [`MAX_LINE`].
     #[inline(always)]
     pub(crate) fn split(&self, line: u64) -> (usize, u64) {
+        if self.shift == HASHED { self.split_hashed(line) } else { self.split_plain(line) }
+    }
+
+    /// The same where the index is no hash.
+    #[inline(always)]
+    pub(crate) fn split_plain(&self, line: u64) -> (usize, u64) {
         if self.shift < RECIPROCAL {
-            return ((line & (self.sets - 1)) as usize, line >> self.shift);
+            ((line & (self.sets - 1)) as usize, line >> self.shift)
+        } else {
+            let quotient = ((u128::from(line) * u128::from(self.reciprocal)) >> 64) as u64;
+            ((line - quotient * self.sets) as usize, quotient)
         }
-        let quotient = ((u128::from(line) * u128::from(self.reciprocal)) >> 64) as u64;
-        let rest = line - quotient * self.sets;
-        if self.shift == RECIPROCAL {
-            return (rest as usize, quotient);
-        }
-        let turned = rest + self.turn(quotient);
+    }
+
+    // Out of line: the plain paths are in every lookup, and stay as small as without it.
+    #[inline(never)]
+    fn split_hashed(&self, line: u64) -> (usize, u64) {
+        let (rest, quotient) = self.split_plain(line);
+        let turned = rest as u64 + self.turn(quotient);
         let set = if turned < self.sets { turned } else { turned - self.sets };
         (set as usize, quotient)
     }
@@ -168,12 +178,15 @@ impl Divider {
     /// The line of a set and quotient.
     #[inline(always)]
     pub(crate) fn join(&self, set: usize, quotient: u64) -> u64 {
-        let mut rest = set as u64;
-        if self.shift == HASHED {
-            let turn = self.turn(quotient);
-            rest = if rest < turn { rest + self.sets - turn } else { rest - turn };
-        }
+        let rest =
+            if self.shift == HASHED { self.unturned(set as u64, quotient) } else { set as u64 };
         quotient * self.sets + rest
+    }
+
+    #[inline(never)]
+    fn unturned(&self, set: u64, quotient: u64) -> u64 {
+        let turn = self.turn(quotient);
+        if set < turn { set + self.sets - turn } else { set - turn }
     }
 
     /// By how many sets the lines of a quotient are turned: below `sets`. Two multiplications mix

@@ -141,14 +141,12 @@ impl Cache {
                     self.last_at = base + way;
                     self.bits[set] = self.tree.touch(self.bits[set], way);
                 }
-                Policy::Nru | Policy::NruRotating => {
+                _ => {
                     tags[way] |= write;
                     self.last_at = base + way;
-                    self.bits[set] = nru::touch(self.bits[set], way, self.ways);
-                }
-                Policy::Random => {
-                    tags[way] |= write;
-                    self.last_at = base + way;
+                    if self.policy != Policy::Random {
+                        self.use_way_nru(set, way);
+                    }
                 }
             }
             return Lookup::Hit;
@@ -166,12 +164,12 @@ impl Cache {
                 push_front::<V>(tags, self.ways - 1, tag);
                 out
             }
-            policy => {
+            _ => {
                 let way = self.choose::<V>(set, base);
-                match policy {
-                    Policy::Lru | Policy::Random => {}
-                    Policy::Plru => self.bits[set] = self.tree.touch(self.bits[set], way),
-                    _ => self.bits[set] = nru::touch(self.bits[set], way, self.ways),
+                if self.policy == Policy::Plru {
+                    self.bits[set] = self.tree.touch(self.bits[set], way);
+                } else if self.policy != Policy::Random {
+                    self.use_way_nru(set, way);
                 }
                 self.last_at = base + way;
                 std::mem::replace(&mut self.tags[base + way], tag)
@@ -193,20 +191,32 @@ impl Cache {
                 return way;
             }
         }
-        match self.policy {
-            Policy::Plru => return self.tree.victim(self.bits[set]),
-            Policy::Nru => return nru::victim(self.bits[set], 0, self.ways),
-            Policy::NruRotating => {
-                let way = nru::victim(self.bits[set], self.behind[set].into(), self.ways);
-                self.behind[set] = ((way + 1) % self.ways) as u8;
-                return way;
-            }
-            Policy::Lru | Policy::Random => {}
+        if self.policy == Policy::Plru {
+            return self.tree.victim(self.bits[set]);
+        }
+        if self.policy != Policy::Random {
+            return self.choose_nru(set);
         }
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         (((self.random >> 32) * self.ways as u64) >> 32) as usize
+    }
+
+    // Out of line: the search is unrolled nine times, and other policies should not carry these.
+    #[inline(never)]
+    fn use_way_nru(&mut self, set: usize, way: usize) {
+        self.bits[set] = nru::touch(self.bits[set], way, self.ways);
+    }
+
+    #[inline(never)]
+    fn choose_nru(&mut self, set: usize) -> usize {
+        if self.policy == Policy::Nru {
+            return nru::victim(self.bits[set], 0, self.ways);
+        }
+        let way = nru::victim(self.bits[set], self.behind[set].into(), self.ways);
+        self.behind[set] = ((way + 1) % self.ways) as u8;
+        way
     }
 
     #[inline]
@@ -266,7 +276,7 @@ impl Cache {
             self.tags[base + self.ways - 1] = INVALID;
         } else {
             self.tags[at] = INVALID;
-            if matches!(self.policy, Policy::Nru | Policy::NruRotating) {
+            if self.policy != Policy::Random && self.policy != Policy::Plru {
                 self.bits[set] &= !(1 << (at - base));
             }
         }

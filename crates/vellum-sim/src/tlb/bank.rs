@@ -177,7 +177,7 @@ impl<T: Copy> Bank<T> {
 
     #[inline(always)]
     fn set_of(&self, key: u64) -> usize {
-        self.divider.split(key & PAGE_MASK).0
+        self.divider.split_plain(key & PAGE_MASK).0
     }
 
     #[inline(always)]
