@@ -10,7 +10,7 @@
 //! memory model of real cores, some million operations a second, and finds other bugs.
 //!
 //! [`files`] maps real files. [`stress`] is the concurrent test on it, [`bench`](mod@bench) the
-//! native benchmarks.
+//! native benchmarks, [`mod@calibrate`] measures this computer for a machine file.
 
 pub mod bench;
 pub mod calibrate;

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`cli`] | the command line |
 //! | [`commands`] | one file per subcommand, and the screen shown without one |
+//! | [`mod@calibrate`] | this computer as a machine file |
 //! | [`experiment`] | columns side by side |
 //! | [`switches`] | `--set` and `--vs`: the columns of a table |
 //! | [`replay`] | a trace driven through the library on a simulated machine |

@@ -71,14 +71,14 @@ impl Chain<'_> {
 
     /// A step of one chase.
     pub(super) fn step(&self) -> Figure {
-        let follow = |from: [*const usize; 1], steps| chase(from, steps);
-        Figure::settle(|| pieces([self.starts[0]], follow))
+        let mut at = [self.starts[0]];
+        Figure::settle(|| pieces(&mut at))
     }
 
     /// A step of any of sixteen chases at once.
     pub(super) fn step_of_many(&self) -> Figure {
-        let follow = |from: [*const usize; CHAINS], steps| chase(from, steps);
-        Figure::settle(|| pieces(self.starts, follow) / CHAINS as f64)
+        let mut at = self.starts;
+        Figure::settle(|| pieces(&mut at) / CHAINS as f64)
     }
 
     /// A step of one chase, and of any of sixteen at once, where no cache has the next place: all
@@ -87,7 +87,7 @@ impl Chain<'_> {
         let (places, each) = (self.places.len(), self.places.len() / CHAINS);
         let settle = |run: &dyn Fn()| {
             let turn = || {
-                flush(self.area, self.places)?;
+                flush(self.area, self.places.iter().copied())?;
                 Some(fastest(1, places, run))
             };
             turn()?;
@@ -99,11 +99,19 @@ impl Chain<'_> {
     }
 }
 
+impl Chain<'_> {
+    /// Two places far apart, after all were put out of the caches; `None` where programs cannot.
+    pub(super) fn flushed_ends(&self) -> Option<(*const usize, *const usize)> {
+        flush(self.area, self.places.iter().copied())?;
+        Some((self.starts[0], self.starts[CHAINS / 2]))
+    }
+}
+
 /// Puts places out of all caches.
 #[cfg(target_arch = "x86_64")]
-fn flush(area: &Area, places: &[usize]) -> Option<()> {
+pub(super) fn flush(area: &Area, places: impl Iterator<Item = usize>) -> Option<()> {
     use std::arch::x86_64::{_mm_clflush, _mm_mfence};
-    for &place in places {
+    for place in places {
         // SAFETY: an address of the area; every x86-64 has the instruction.
         unsafe { _mm_clflush(area.at(place)) };
     }
@@ -114,19 +122,17 @@ fn flush(area: &Area, places: &[usize]) -> Option<()> {
 
 /// Programs of this architecture may not flush.
 #[cfg(not(target_arch = "x86_64"))]
-fn flush(_: &Area, _: &[usize]) -> Option<()> {
+pub(super) fn flush(_: &Area, _: impl Iterator<Item = usize>) -> Option<()> {
     None
 }
 
-/// The fastest of some pieces, which go on where the one before ended.
-fn pieces<const N: usize>(
-    starts: [*const usize; N],
-    follow: impl Fn([*const usize; N], usize) -> [*const usize; N],
-) -> f64 {
-    let (mut at, mut steps) = (starts, 500);
-    let probe = fastest(3, steps, || at = follow(at, steps));
+/// The fastest of some pieces. Each goes on where the one before ended, also from run to run: what
+/// was visited a moment ago is in a cache.
+fn pieces<const N: usize>(at: &mut [*const usize; N]) -> f64 {
+    let mut steps = 500;
+    let probe = fastest(3, steps, || *at = chase(*at, steps));
     steps = ((PIECE / probe) as usize).clamp(500, 1 << 22);
-    fastest(PIECES, steps, || at = follow(at, steps))
+    fastest(PIECES, steps, || *at = chase(*at, steps))
 }
 
 /// Follows chains side by side.

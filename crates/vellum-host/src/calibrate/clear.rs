@@ -2,15 +2,18 @@
 
 use std::hint::black_box;
 
-use super::chase::{LINE, PAGE};
+use super::chase::{LINE, PAGE, flush};
 use super::figure::{Figure, fastest};
 use crate::bench::linux::Area;
 use crate::stores::{Choice, Method, fence};
 
-/// Bytes of a huge page.
+/// Bytes of a huge page, and its pages.
 const HUGE: usize = 2 << 20;
+const PAGES: usize = HUGE / PAGE;
+/// Pages from one cleared to the next where they are scattered: a prime.
+const STRIDE: usize = 97;
 
-/// Times of a line.
+/// Times of a line that is in no cache, but for one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LineTimes {
     /// Cleared in 2 MiB, page by page from the first to the last.
@@ -19,8 +22,6 @@ pub struct LineTimes {
     pub downwards: Figure,
     /// Cleared in one run of 2 MiB.
     pub run: Figure,
-    /// Cleared in one run of at least 32 MiB.
-    pub long_run: Figure,
     /// Cleared around the caches.
     pub around: Figure,
     /// Pages cleared in random order.
@@ -29,7 +30,7 @@ pub struct LineTimes {
     pub cached: Figure,
     /// Copied, 4 KiB at a time.
     pub copied: Figure,
-    /// Read in a row.
+    /// Read in a row from memory.
     pub read: Figure,
 }
 
@@ -41,49 +42,59 @@ pub(super) fn measure(area: &Area, bytes: usize, cached: usize) -> LineTimes {
     let kernel = kernel.into_iter().find(|m| m.exists() && !m.is_non_temporal());
     let kernel = kernel.unwrap_or(Method::Memset);
     let around = Choice::by_features().non_temporal;
-    // SAFETY (both): inside the area, which is the caller's.
+    // SAFETY: inside the area, which is the caller's.
     let clear = |method: Method, at: usize, bytes| unsafe { method.clear(area.at(at), bytes) };
-    let pages = |at: usize| (at..at + HUGE).step_by(PAGE);
-    let each = |act: &mut dyn FnMut(usize)| in_turn(bytes, HUGE, act);
-    let upwards = each(&mut |at| pages(at).for_each(|at| clear(kernel, at, PAGE)));
-    let downwards = each(&mut |at| pages(at).rev().for_each(|at| clear(kernel, at, PAGE)));
-    let run = each(&mut |at| clear(kernel, at, HUGE));
-    let long_run = in_turn(bytes, bytes / 2, &mut |at| clear(kernel, at, bytes / 2));
-    let around = each(&mut |at| {
-        clear(around, at, HUGE);
-        fence();
-    });
-    let stride = 97;
-    let scattered = each(&mut |at| {
-        (0..512).for_each(|n| clear(kernel, (at + n * stride * PAGE) % bytes, PAGE));
-    });
-    let reach = cached.next_multiple_of(HUGE).min(bytes);
-    let again = &mut |at| pages(at).for_each(|at| clear(kernel, at, PAGE));
-    in_turn(reach, HUGE, again);
-    let cached = in_turn(reach, HUGE, again);
-    let copied = each(&mut |at| {
-        let from = (at + bytes / 2) % bytes;
-        // SAFETY: two pages of the area that are not the same.
-        (0..512).for_each(|n| unsafe {
-            let (to, from) = (area.at(at + n * PAGE), area.at(from + n * PAGE));
-            to.copy_from_nonoverlapping(from, PAGE);
-        });
-    });
-    let read = each(&mut |at| {
+    let upwards = |at: usize| (at..at + HUGE).step_by(PAGE);
+    let far = |at: usize| (0..PAGES).map(move |n| (at + n * STRIDE * PAGE) % bytes);
+    // What is not in the caches, by pages in some order.
+    let cold = |pages: &dyn Fn(usize) -> Vec<usize>, act: &dyn Fn(&[usize])| {
+        Figure::settle(|| {
+            let pieces = (0..bytes).step_by(HUGE).map(|at| {
+                let pages = pages(at);
+                put_out(area, &pages);
+                fastest(1, HUGE / LINE, || act(&pages))
+            });
+            pieces.fold(f64::INFINITY, f64::min)
+        })
+    };
+    let by_page = |pages: &[usize]| pages.iter().for_each(|&at| clear(kernel, at, PAGE));
+    let in_a_row = |at| upwards(at).collect();
+    let copied = |pages: &[usize]| {
+        for &to in pages {
+            let from = (to + bytes / 2) % bytes;
+            // SAFETY: two pages of the area that are not the same.
+            unsafe { area.at(to).copy_from_nonoverlapping(area.at(from), PAGE) };
+        }
+    };
+    let read = |pages: &[usize]| {
         // SAFETY: words of the area.
-        let word = |n: usize| unsafe { area.at(at + n * LINE).cast::<u64>().read_volatile() };
-        black_box((0..HUGE / LINE).fold(0u64, |sum, n| sum.wrapping_add(word(n))));
-    });
-    LineTimes { upwards, downwards, run, long_run, around, scattered, cached, copied, read }
+        let word = |at: usize| unsafe { area.at(at).cast::<u64>().read_volatile() };
+        let lines = pages.iter().flat_map(|&page| (page..page + PAGE).step_by(LINE));
+        black_box(lines.fold(0u64, |sum, at| sum.wrapping_add(word(at))));
+    };
+    let again = || {
+        let reach = cached.next_multiple_of(HUGE).min(bytes);
+        let pages: Vec<usize> = (0..reach).step_by(PAGE).collect();
+        by_page(&pages);
+        Figure::settle(|| fastest(8, reach / LINE, || by_page(&pages)))
+    };
+    LineTimes {
+        upwards: cold(&in_a_row, &by_page),
+        downwards: cold(&|at| upwards(at).rev().collect(), &by_page),
+        run: cold(&in_a_row, &|pages| clear(kernel, pages[0], HUGE)),
+        around: cold(&in_a_row, &|pages| {
+            clear(around, pages[0], HUGE);
+            fence();
+        }),
+        scattered: cold(&|at| far(at).collect(), &by_page),
+        cached: again(),
+        copied: cold(&in_a_row, &copied),
+        read: cold(&in_a_row, &read),
+    }
 }
 
-/// An act on each piece of an area in turn; nanoseconds a line of the fastest.
-fn in_turn(bytes: usize, piece: usize, act: &mut dyn FnMut(usize)) -> Figure {
-    Figure::settle(|| {
-        let mut at = 0;
-        fastest((bytes / piece) as u32, piece / LINE, || {
-            act(at);
-            at += piece;
-        })
-    })
+/// Puts pages out of all caches, where programs can.
+fn put_out(area: &Area, pages: &[usize]) {
+    let lines = pages.iter().flat_map(|&page| (page..page + PAGE).step_by(LINE));
+    flush(area, lines);
 }

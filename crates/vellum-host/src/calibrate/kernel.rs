@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::chase::PAGE;
+use super::chase::{LINE, PAGE, flush};
 use super::figure::{Figure, fastest};
 use crate::bench::linux::{Area, in_child};
 
@@ -69,6 +69,7 @@ pub(super) fn measure() -> io::Result<KernelTimes> {
             let area = Area::new(AREA, false)?;
             area.advise(false);
             let ns = in_pieces(&area, PAGE as u64, write);
+            put_out(&area);
             let mut area = Some(area);
             unmaps.push(fastest(1, PAGES, || drop(area.take())));
             Ok(ns)
@@ -98,6 +99,7 @@ fn huge() -> io::Result<Option<HugeTimes>> {
             let each = each_block(&area, write);
             slowest = each.iter().copied().fold(slowest, f64::max);
             given &= area.is_huge() || !write;
+            put_out(&area);
             let mut area = Some(area);
             unmaps.push(fastest(1, BLOCKS, || drop(area.take())));
             Ok(each.iter().copied().fold(f64::INFINITY, f64::min))
@@ -111,6 +113,12 @@ fn huge() -> io::Result<Option<HugeTimes>> {
     let unmap = unmaps.iter().copied().fold(f64::INFINITY, f64::min);
     let cold = (slowest > touch.ns * COLD).then_some(slowest);
     Ok(Some(HugeTimes { touch, zero_read, unmap: Figure { ns: unmap, spread: 0.0 }, cold }))
+}
+
+/// Puts an area out of the caches before it is given back: who gets its frames next finds them
+/// where frames of a long-running computer are.
+fn put_out(area: &Area) {
+    flush(area, (0..AREA as usize).step_by(LINE));
 }
 
 /// As [`Figure::settle`], for measurements that may fail.

@@ -15,6 +15,7 @@ mod kernel;
 mod places;
 pub mod topology;
 pub mod translation;
+mod window;
 
 use std::io;
 use std::path::Path;
@@ -34,7 +35,7 @@ use crate::bench::measure::{alone, conditions};
 /// Bytes of the areas that are chased through and cleared.
 const AREA: u64 = 256 << 20;
 /// The part that is cleared: small enough that a turn takes some 10 ms.
-const CLEARED: usize = 64 << 20;
+const CLEARED: usize = 32 << 20;
 
 /// What was found out about this computer.
 #[derive(Clone, Debug)]
@@ -65,7 +66,7 @@ pub struct Unmeasured(pub String);
 
 impl From<io::Error> for Unmeasured {
     fn from(e: io::Error) -> Unmeasured {
-        Unmeasured(format!("{} MiB of memory cannot be had ({e})", 2 * AREA >> 20))
+        Unmeasured(format!("{} MiB of memory cannot be had ({e})", (2 * AREA) >> 20))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::chase::{BLOCK, Chain, lines, pages};
 use super::figure::Figure;
 use super::topology::Topology;
+use super::window;
 use crate::bench::linux::Area;
 
 /// Times of loads.
@@ -18,6 +19,8 @@ pub struct PlaceTimes {
     pub memory: Figure,
     /// From memory, where sixteen chases go on at once: time of any load.
     pub memory_of_many: Figure,
+    /// Instructions that a core runs ahead of its oldest unfinished load, where that can be measured.
+    pub window: Option<u32>,
     /// Bytes that the last level keeps for one program. A guest's kernel describes the whole, which
     /// other guests use, too.
     pub llc_share: u64,
@@ -59,7 +62,8 @@ pub(super) fn measure(topology: &Topology, huge: &Area, small: &Area) -> PlaceTi
     let second = through((l2 / 2).min(256 << 10).max(l1 * 2));
     let last = topology.llc.map_or(second, |llc| through((l2 * 3).min(llc.size as usize)));
     let block = lines(BLOCK);
-    let cold = Chain::new(huge, &block).cold_steps();
+    let chain = Chain::new(huge, &block);
+    let (cold, window) = (chain.cold_steps(), window::instructions(&chain));
     let [memory, memory_of_many] = cold.unwrap_or_else(|| {
         let all = lines(most);
         let chain = Chain::new(huge, &all);
@@ -91,6 +95,7 @@ pub(super) fn measure(topology: &Topology, huge: &Area, small: &Area) -> PlaceTi
         llc: last,
         memory: if memory.ns < last.ns { last } else { memory },
         memory_of_many,
+        window,
         llc_share,
         chases: PAGES.map(chase).to_vec(),
     }
@@ -98,7 +103,7 @@ pub(super) fn measure(topology: &Topology, huge: &Area, small: &Area) -> PlaceTi
 
 /// The size at which a chase over so many pages becomes slower by most.
 fn entries(sizes: &[u32], chase: impl Fn(usize) -> f64) -> u32 {
-    let rise = |size: u32| chase(size as usize * 13 / 10) - chase(size as usize * 17 / 20);
+    let rise = |size: u32| chase(size as usize * 11 / 10) - chase(size as usize * 19 / 20);
     let rises = sizes.iter().map(|&size| (size, rise(size)));
     rises.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(size, _)| size)
 }

@@ -52,9 +52,6 @@ struct Args {
     /// End with code 1 if a goal is missed
     #[arg(long)]
     check: bool,
-    /// Print this computer as a machine file, and nothing else
-    #[arg(long, hide = true)]
-    print_host: bool,
 }
 
 fn main() -> ExitCode {
@@ -92,10 +89,6 @@ fn folder(keep: Option<&Path>) -> Result<Folder, String> {
 
 /// Does everything; whether all goals are met.
 fn run(args: &Args) -> Result<bool, String> {
-    if args.print_host {
-        print!("{}", vellum_sim::file::host_text().map_err(|e| e.to_string())?);
-        return Ok(true);
-    }
     native::check()?;
     let chosen = chosen(&args.only)?;
     let root = shipped::home().map_err(|e| e.to_string())?;

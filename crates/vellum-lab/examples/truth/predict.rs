@@ -1,7 +1,6 @@
 //! Programs recorded, this computer calibrated, and the recordings replayed on it.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use vellum_lab::cli::{Choices, FileState, Layout, OracleMode};
 use vellum_lab::commands::machines;
@@ -36,41 +35,16 @@ pub fn recorded(program: &Path, case: &Case, trace: &Path) -> Result<(), String>
     }
 }
 
-/// The argument with which this program measures this computer and prints the machine file.
-pub const CALIBRATE: &str = "--print-host";
-
-/// Measures this computer anew and reads what that has written into `file`: with `vellum
-/// calibrate` where there is that command, otherwise as `--machine host` does. A process measures
-/// only once, so that this is one of its own.
+/// Measures this computer anew and keeps the machine file in `file`.
 pub fn calibrated(file: &Path) -> Result<Machine, String> {
-    let failed = |e: &dyn std::fmt::Display| format!("calibrating into {}: {e}", file.display());
-    let by_command = Command::new(beside("vellum")?)
-        .args(["calibrate".as_ref(), "-o".as_ref(), file.as_os_str()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if !by_command.is_ok_and(|status| status.success()) {
-        let this = std::env::current_exe().map_err(|e| failed(&e))?;
-        let out = std::fs::File::create(file).map_err(|e| failed(&e))?;
-        let status =
-            Command::new(this).arg(CALIBRATE).stdout(out).status().map_err(|e| failed(&e))?;
-        if !status.success() {
-            return Err(failed(&status));
-        }
-    }
-    Machine::load(file).map_err(|e| failed(&e))
+    let found = vellum_lab::calibrate::calibrate().map_err(|e| e.to_string())?;
+    std::fs::write(file, found.text).map_err(|e| format!("{}: {e}", file.display()))?;
+    Machine::load(file).map_err(|e| e.to_string())
 }
 
 /// A machine by its name or file.
 pub fn machine(name: &str) -> Result<Machine, String> {
     machines::find(name).map_err(|e| e.to_string())
-}
-
-/// What cargo has built one directory above this example.
-fn beside(name: &str) -> Result<PathBuf, String> {
-    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-    let folder = exe.ancestors().nth(2).ok_or("this program is in no folder")?;
-    Ok(folder.join(name))
 }
 
 /// Replays a recording as Linux, with huge pages never and always.

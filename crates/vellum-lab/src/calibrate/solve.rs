@@ -12,10 +12,14 @@ use super::values::{Nested, Values};
 use super::{machine, text};
 use crate::error::LabError;
 
+/// Lines that prefetchers run ahead; 0: there is none.
+const DEPTHS: [u32; 7] = [0, 2, 4, 8, 16, 32, 63];
+
 /// All of them.
 pub fn solve(computer: &Computer) -> Result<Values, LabError> {
     let mut values = Values { copy_line: computer.lines.copied.ns, ..Values::default() };
     walks(computer, &mut values)?;
+    values.depth = depth(computer, &values)?;
     let kernel = &computer.kernel;
     let mut price = |of: Loop, measured: Figure, acts: f64, put: fn(&mut Values) -> &mut f64| {
         let simulated = nanoseconds(&at(computer, &values)?, of)?;
@@ -71,6 +75,19 @@ fn start_of_walk(steps: &[(f64, f64)]) -> (f64, f64) {
     tried.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
 }
 
+/// How far a prefetcher runs ahead: the depth by which lines read in a row come out nearest.
+fn depth(computer: &Computer, values: &Values) -> Result<u32, LabError> {
+    let mut best = (f64::INFINITY, 0);
+    for depth in DEPTHS {
+        let simulated = nanoseconds(&at(computer, &Values { depth, ..*values })?, Loop::Stream)?;
+        let off = (simulated / computer.lines.read.ns).ln().abs();
+        if off < best.0 {
+            best = (off, depth);
+        }
+    }
+    Ok(best.1)
+}
+
 /// Steps of the chases that no TLB holds: measured and simulated.
 fn chases(computer: &Computer, values: &Values) -> Result<Vec<(f64, f64)>, LabError> {
     let machine = at(computer, values)?;
@@ -82,4 +99,43 @@ fn chases(computer: &Computer, values: &Values) -> Result<Vec<(f64, f64)>, LabEr
         }
     }
     Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text::tests::computer;
+    use super::*;
+
+    #[test]
+    fn a_walk_gets_the_time_that_brings_all_chases_nearest() {
+        let (start, off) = start_of_walk(&[(30.0, 10.0), (50.0, 30.0), (100.0, 80.0)]);
+        assert_eq!(start, 20.0);
+        assert!(off < 1e-9);
+        let (start, off) = start_of_walk(&[(20.0, 30.0), (40.0, 50.0)]);
+        assert!(start == 0.0 && off > 0.2, "never below nothing");
+    }
+
+    /// The promise of all prices: each loop takes on the simulated machine what it took here.
+    #[test]
+    fn each_loop_of_the_kernels_work_then_takes_what_was_measured() {
+        let computer = computer();
+        let values = solve(&computer).expect("solved");
+        let machine = at(&computer, &values).expect("valid");
+        let kernel = &computer.kernel;
+        let huge = kernel.huge.as_ref().expect("huge pages");
+        for (act, measured) in [
+            (Loop::Map, kernel.map),
+            (Loop::ZeroRead, kernel.zero_read),
+            (Loop::Touch, kernel.touch),
+            (Loop::Unmap, kernel.unmap),
+            (Loop::Copy, kernel.copy),
+            (Loop::HugeZeroRead, huge.zero_read),
+            (Loop::HugeTouch, huge.touch),
+        ] {
+            let simulated = nanoseconds(&machine, act).expect("it runs");
+            let off = (simulated / measured.ns - 1.0).abs();
+            assert!(off < 0.02, "{act:?}: {simulated} for {}", measured.ns);
+        }
+        assert!(values.fault > 0.0 && values.charge_page > 0.0 && values.charge_huge > 0.0);
+    }
 }

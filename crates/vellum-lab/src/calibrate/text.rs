@@ -101,8 +101,15 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
         }
         None => t.guess("walkers", "2", USUAL),
     }
-    t.guess("window", "224", USUAL);
+    match places.window {
+        Some(n) => {
+            let reach = "measured on this host: idle instructions between two loads that overlap";
+            t.before("window", &n.to_string(), reach);
+        }
+        None => t.guess("window", "224", USUAL),
+    }
     t.guess("instruction", "0.33", "three instructions a cycle when nothing misses");
+    prefetch(&mut t, values);
     t.cache("l1i", topology.l1i, places.l1, true);
     t.cache("l1d", topology.l1d, places.l1, true);
     t.cache("l2", topology.l2, places.l2, true);
@@ -121,6 +128,17 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     costs(&mut t, &computer.lines, values);
     work(&mut t, computer, values);
     t.0
+}
+
+fn prefetch(t: &mut Text, values: &Values) {
+    if values.depth == 0 {
+        return;
+    }
+    t.section("[prefetch]");
+    t.guess("streams", "16", USUAL);
+    t.guess("train", "2", USUAL);
+    let chosen = "measured on this host: the depth that explains lines read in a row best";
+    t.before("depth", &values.depth.to_string(), chosen);
 }
 
 /// Walks that go on at once: of the shortest chase that no TLB holds.
@@ -302,7 +320,7 @@ fn work(t: &mut Text, computer: &Computer, values: &Values) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use vellum_host::calibrate::topology::{NodeShape, Topology};
@@ -311,7 +329,8 @@ mod tests {
     use super::*;
     use crate::calibrate::machine;
 
-    fn computer() -> Computer {
+    /// A computer with round figures.
+    pub fn computer() -> Computer {
         let figure = |ns| Figure { ns, spread: 0.01 };
         let cache = |size, ways| CacheShape { size, ways, ways_known: true };
         let node = |cpus, distance| NodeShape { memory: 1 << 30, cpus, distance };
@@ -335,6 +354,7 @@ mod tests {
                 llc: figure(15.0),
                 memory: figure(100.0),
                 memory_of_many: figure(8.0),
+                window: None,
                 llc_share: 20_000_000,
                 tlb: [96, 2048],
                 chases: vec![],
@@ -343,7 +363,6 @@ mod tests {
                 upwards: line,
                 downwards: line,
                 run: line,
-                long_run: line,
                 around: line,
                 scattered: line,
                 cached: line,
@@ -382,7 +401,7 @@ mod tests {
         assert_eq!(found.overlap().fill_buffers, 13);
         assert_eq!(*found.tlb.l2.banks[0].entries, 2048);
         for page in ["4K", "2M", "1G"] {
-            let guest = Values { nested: Some(page), ..Values::default() };
+            let guest = Values { nested: Some(page), depth: 8, ..Values::default() };
             machine(&write(&computer, &guest)).expect("valid");
         }
         computer.topology.llc = None;

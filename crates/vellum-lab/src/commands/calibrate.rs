@@ -1,6 +1,7 @@
 //! `vellum calibrate`: measures this computer and says what was found, and how sure it is.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use vellum_host::calibrate::{Computer, Figure};
 
@@ -11,13 +12,8 @@ use crate::error::LabError;
 
 /// Measures, keeps, prints.
 pub fn run(args: &CalibrateArgs) -> Result<(), LabError> {
-    if let Some(path) = &args.output
-        && path.is_dir()
-    {
-        return Err(LabError::usage(format_args!(
-            "{}: is a folder; name a file that ends in .toml",
-            path.display()
-        )));
+    if let Some(path) = &args.output {
+        writable(path)?;
     }
     let found = calibrate()?;
     if let Some(path) = &args.output {
@@ -33,6 +29,24 @@ pub fn run(args: &CalibrateArgs) -> Result<(), LabError> {
         let _ = writeln!(out, "written: {}", path.display());
     }
     print(&out)
+}
+
+/// Refuses a place for the file before anything is measured.
+fn writable(path: &Path) -> Result<(), LabError> {
+    if path.is_dir() {
+        return Err(LabError::usage(format_args!(
+            "{}: is a folder; name a file that ends in .toml",
+            path.display()
+        )));
+    }
+    match path.parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
+        Some(folder) => Err(LabError::usage(format_args!(
+            "{}: the folder {} does not exist; make it first",
+            path.display(),
+            folder.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn report(found: &Calibration) -> String {
@@ -116,7 +130,6 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure, &'static str)> {
         ("line cleared, 2 MiB page by page, upwards", lines.upwards, "ns"),
         ("line cleared, 2 MiB page by page, downwards", lines.downwards, "ns"),
         ("line cleared, 2 MiB in one run", lines.run, "ns"),
-        ("line cleared, 32 MiB in one run", lines.long_run, "ns"),
         ("line cleared around the caches", lines.around, "ns"),
         ("line copied", lines.copied, "ns"),
         ("system call that does nothing", kernel.call, "ns"),

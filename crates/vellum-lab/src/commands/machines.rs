@@ -45,7 +45,9 @@ pub fn find(name: &str) -> Result<Machine, LabError> {
         return Machine::load(name.as_ref()).map_err(LabError::usage);
     }
     if name == "host" {
-        return crate::calibrate::host()?.machine();
+        let host = crate::calibrate::host()?;
+        eprintln!("host: {}; `vellum calibrate` measures again", host.when());
+        return host.machine();
     }
     if !file::presets().contains(&name) {
         let presets = file::presets();

@@ -4,6 +4,7 @@
 mod common;
 
 mod bench;
+mod calibrate;
 mod documents;
 mod files;
 mod mistakes;

@@ -1,7 +1,11 @@
 //! Hardware that a machine file may name or leave out: left out, the machine is without it.
 
+use vellum::addr::{Order, Pfn, Va};
+use vellum::machine::{Hooks, Machine as _, Stores, Use};
 use vellum_sim::cache::{Index, Policy, PrefetchShape};
 use vellum_sim::file::{self, Machine, MachineError};
+use vellum_sim::format::X86;
+use vellum_sim::{Options, SimMachine};
 
 /// `tiny` with lines put in before a heading.
 fn tiny_with(before: &str, lines: &str) -> Result<Machine, MachineError> {
@@ -75,4 +79,55 @@ fn a_file_may_have_a_prefetcher_whose_three_constants_all_must_be_possible() {
     let message =
         section([("streams", "32"), ("train", "3"), ("ahead", "20")]).expect_err("no key");
     assert!(message.to_string().contains("unknown field `ahead`"), "{message}");
+}
+
+#[test]
+fn what_is_charged_for_pages_may_be_left_out_and_is_charged_once_each_way() {
+    let costs = [("charge_page", 700), ("uncharge_page", 300), ("charge_huge", 9000)];
+    let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
+    let charged = tiny_with("[costs.work]", &lines).expect("valid");
+    let plain = file::preset("tiny").expect("valid");
+    let took = |machine: &Machine, order: Order, uses: &[Use]| {
+        let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
+        let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
+            let start = cpu.now();
+            uses.iter().for_each(|&to| sim.frame(Pfn(512), order, to));
+            cpu.now() - start
+        };
+        sim.solo(0, run).expect("nothing forbidden")
+    };
+    for (order, uses, cycles) in [
+        (Order::BASE, &[Use::Data] as &[Use], 700),
+        (Order::BASE, &[Use::Data, Use::Free], 1000),
+        (Order::BASE, &[Use::Data, Use::Pending, Use::Free], 1000),
+        (Order::BASE, &[Use::Table, Use::Free], 0),
+        (Order::HUGE, &[Use::Data], 9000),
+        (Order::HUGE, &[Use::Data, Use::Free], 9000),
+    ] {
+        let more = took(&charged, order, uses) - took(&plain, order, uses);
+        assert_eq!(more, cycles, "{order:?} {uses:?}");
+    }
+}
+
+#[test]
+fn a_line_that_a_cache_holds_may_be_cleared_faster() {
+    let machine = tiny_with("[costs.work]", &line("clear_cached_line", "2")).expect("valid");
+    let plain = file::preset("tiny").expect("valid");
+    let each = machine.costs().clear_page_line;
+    assert!(each.cycles() > 2);
+    let twice = |machine: &Machine| {
+        let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
+        let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
+            [0, 1].map(|_| {
+                let start = cpu.now();
+                // SAFETY: a frame of the machine that nobody uses.
+                unsafe { sim.clear_run(Pfn(512), 1, Stores::Cached, Va(0)) };
+                cpu.now() - start
+            })
+        };
+        sim.solo(0, run).expect("nothing forbidden")
+    };
+    let ([cold, hot], [cold_plain, hot_plain]) = (twice(&machine), twice(&plain));
+    assert_eq!((cold, hot), (cold_plain, 64 * 2));
+    assert!(hot_plain >= 64 * each.cycles(), "{hot_plain}");
 }

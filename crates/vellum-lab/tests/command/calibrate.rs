@@ -1,0 +1,79 @@
+//! `vellum calibrate`, and the machine `host` that it leaves.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Said, Script, Temporary, vellum};
+
+/// Runs `vellum` with a cache folder of its own.
+fn with_cache(cache: &Path, args: &[&str]) -> Said {
+    let output = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(args)
+        .env("XDG_CACHE_HOME", cache)
+        .output()
+        .expect("the command is built beside its tests");
+    Said {
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        code: output.status.code(),
+    }
+}
+
+#[test]
+fn a_calibration_is_kept_printed_and_run_and_says_how_sure_it_is() {
+    let folder = std::env::temp_dir().join(format!("vellum-cache-{}", std::process::id()));
+    let file = Temporary::new("calibrated.toml");
+    let said = with_cache(&folder, &["calibrate", "-o", file.path()]);
+    if said.code == Some(1) {
+        assert!(said.err.contains("this computer cannot be measured"), "{}", said.err);
+        println!("SKIPPED: {}", said.err);
+        return;
+    }
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    for row in ["load, memory", "first store to 4 KiB", "two runs differ by", "a fault: entry"] {
+        assert!(said.out.contains(row), "{row} in {}", said.out);
+    }
+    let text = std::fs::read_to_string(&file.0).expect("written");
+    assert!(text.contains("basis = \"before\""));
+
+    // What was measured once is what `host` is from then on.
+    let kept = with_cache(&folder, &["machines", "host", "--toml"]);
+    assert_eq!((kept.code, kept.out == text), (Some(0), true), "{}", kept.err);
+    let mut s = Script::new();
+    let m = s.anon(600);
+    s.touch(m, 0..600);
+    let trace = s.file("host.vt");
+    let run = with_cache(&folder, &["run", "--trace", trace.path(), "--machine", "host"]);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert!(run.err.contains("host: measured"), "{}", run.err);
+    let again = with_cache(&folder, &["run", "--trace", trace.path(), "--machine", file.path()]);
+    assert_eq!(run.out, again.out, "the file is the machine");
+    std::fs::remove_dir_all(&folder).expect("its own folder");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_anything_is_measured() {
+    let folder = std::env::temp_dir();
+    for (path, why) in [
+        (folder.to_str().expect("a name"), "is a folder"),
+        ("no/such/folder/x.toml", "no/such/folder does not exist"),
+    ] {
+        let said = vellum(&["calibrate", "-o", path]);
+        assert_eq!(said.code, Some(2), "{}", said.err);
+        assert!(said.err.contains(why) && said.err.lines().count() == 1, "{}", said.err);
+    }
+}
+
+#[test]
+fn a_machines_file_is_printed_as_it_is() {
+    let said = vellum(&["machines", "milan", "--toml"]);
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (Some(0), vellum_sim::file::preset_text("milan").unwrap())
+    );
+    let said = vellum(&["machines", "mlian", "--toml"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("did you mean `milan`"), "{}", said.err);
+    let said = vellum(&["machines", "--toml"]);
+    assert_eq!(said.code, Some(2), "{}", said.err);
+}
