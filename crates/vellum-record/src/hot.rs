@@ -6,36 +6,46 @@ use crate::api::{
     qemu_plugin_register_vcpu_mem_cb, qemu_plugin_tb_get_insn, qemu_plugin_tb_n_insns,
 };
 use crate::flow::block::Follower;
+use crate::flow::branch::Branch;
 use crate::flow::{Effect, Uses};
 use crate::{files, guest, order, ring};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
 
-/// What entering a block means.
-#[derive(PartialEq, Eq, Hash)]
-struct Entry {
+/// What is known of a block.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Block {
     /// Its first line, ready-made.
     word: u64,
+    /// Where it begins, and the address behind it.
+    start: u64,
+    after: u64,
+    /// What the condition of its branch is made of.
+    condition: u16,
     effect: Effect,
+}
+
+/// What entering a block means.
+struct Entry {
+    block: Block,
+    branch: Branch,
 }
 
 /// Entries of all blocks. Generated code keeps pointing to them, so they live for ever; QEMU
 /// translates code again when its buffer is full, and then finds the same ones.
-static ENTRIES: Mutex<Option<HashSet<&'static Entry>>> = Mutex::new(None);
+static ENTRIES: Mutex<Option<HashMap<Block, &'static Entry>>> = Mutex::new(None);
 
-fn entry(word: u64, effect: Effect) -> &'static Entry {
-    let new = Entry { word, effect };
+fn entry(block: Block) -> &'static Entry {
     let mut entries = ENTRIES.lock().unwrap_or_else(|e| e.into_inner());
     let entries = entries.get_or_insert_default();
-    match entries.get(&new) {
-        Some(old) => old,
-        None => {
-            let kept: &'static Entry = Box::leak(Box::new(new));
-            entries.insert(kept);
-            kept
-        }
+    if let Some(old) = entries.get(&block) {
+        return old;
     }
+    let branch = Branch::new(block.after, block.condition);
+    let kept: &'static Entry = Box::leak(Box::new(Entry { block: block.clone(), branch }));
+    entries.insert(block, kept);
+    kept
 }
 
 /// A block is being translated: count the instructions of each of its lines now, so that at run
@@ -58,7 +68,8 @@ pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
         let mut flow = Follower::new();
         let mut lines = Vec::new();
         let mut line = (first, qemu_plugin_insn_vaddr(first) / 64, 0u8);
-        let mut last = (first, 0);
+        let start = qemu_plugin_insn_vaddr(first);
+        let (mut last, mut after) = ((first, 0), start);
         for i in 0..n {
             let insn = qemu_plugin_tb_get_insn(tb, i);
             let at = qemu_plugin_insn_vaddr(insn);
@@ -76,7 +87,8 @@ pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
                 MEM_RW,
                 std::ptr::without_provenance_mut(tag),
             );
-            last = (insn, (at + qemu_plugin_insn_size(insn) as u64 - 1) / 64);
+            after = at + qemu_plugin_insn_size(insn) as u64;
+            last = (insn, (after - 1) / 64);
         }
         lines.push(line);
         if last.1 != line.1 {
@@ -84,7 +96,9 @@ pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
             lines.push((last.0, last.1, 0));
         }
         let (_, at, insns) = lines[0];
-        let entry: *const Entry = entry(ring::fetch(at * 64, insns), flow.effect());
+        let (word, condition) = (ring::fetch(at * 64, insns), flow.condition());
+        let effect = flow.effect();
+        let entry: *const Entry = entry(Block { word, start, after, condition, effect });
         qemu_plugin_register_vcpu_insn_exec_cb(first, on_block, NO_REGS, entry.cast_mut().cast());
         for (insn, line, insns) in &lines[1..] {
             on_line(*insn, *line, *insns);
@@ -131,12 +145,13 @@ fn recorded_as_store(store: bool, tag: usize) -> bool {
 
 extern "C" fn on_block(vcpu: c_uint, entry: *mut c_void) {
     // SAFETY: the entry was made for this callback and lives for ever.
-    let entry = unsafe { &*entry.cast::<Entry>() };
+    let entry: &'static Entry = unsafe { &*entry.cast::<Entry>() };
     let Some(ring) = order::ring(vcpu) else { return };
     // SAFETY: QEMU runs the callback on the CPU it names.
     unsafe {
-        ring.carry().enter(&entry.effect);
-        order::push_into(vcpu, ring, entry.word);
+        let Entry { block, branch } = entry;
+        ring.carry().enter(block.start, &block.effect, branch);
+        order::push_into(vcpu, ring, block.word);
     }
 }
 
@@ -152,7 +167,8 @@ extern "C" fn on_access(vcpu: c_uint, info: u32, addr: u64, tag: *mut c_void) {
         let shift = qemu_plugin_mem_size_shift(info);
         let store = qemu_plugin_mem_is_store(info);
         let registers = (tag.addr() >> if store { 32 } else { 16 }) as u16;
-        let dependent = ring.carry().depends(registers);
+        let held_up = !store && ring.carry().is_held_up();
+        let dependent = ring.carry().depends(registers) || held_up;
         let store = recorded_as_store(store, tag.addr());
         order::push_into(
             vcpu,

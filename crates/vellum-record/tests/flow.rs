@@ -4,6 +4,7 @@
 mod flow;
 
 use flow::block::Follower;
+use flow::branch::Branch;
 use flow::carry::{Carry, PERIOD};
 use flow::{Effect, Uses};
 
@@ -14,11 +15,16 @@ fn translate(code: &[&[u8]]) -> (Vec<Uses>, Effect) {
     (uses, f.effect())
 }
 
+/// The branch of a block that ends without a condition.
+fn unconditional() -> &'static Branch {
+    Box::leak(Box::default())
+}
+
 /// Runs a block: for each instruction `L` if what it loads is dependent, `S` if what it stores is,
 /// `B` if both, else a dot.
 fn run(carry: &mut Carry, code: &[&[u8]]) -> String {
     let (uses, effect) = translate(code);
-    carry.enter(&effect);
+    carry.enter(0, &effect, unconditional());
     let mark = |u: &Uses| match (carry.depends(u.loads), carry.depends(u.stores)) {
         (false, false) => '.',
         (true, false) => 'L',
@@ -36,7 +42,7 @@ fn once(code: &[&[u8]]) -> String {
 /// `n` instructions that do nothing.
 fn wait(carry: &mut Carry, n: u32) {
     let (_, effect) = translate(&vec![&b"\x90"[..]; n as usize]);
-    carry.enter(&effect);
+    carry.enter(0, &effect, unconditional());
 }
 
 const MOV_RAX_FROM_RAX: &[u8] = b"\x48\x8b\x00";
@@ -103,6 +109,81 @@ fn a_base_loaded_before_a_loop_is_forgotten_after_a_reorder_window() {
         "{dependent} turns"
     );
     assert!(turns[dependent..].iter().all(|t| !t));
+}
+
+#[test]
+fn an_index_that_was_loaded_and_is_counted_up_is_none_from_the_next_block_on() {
+    let mut c = Carry::new();
+    // mov rcx,[rbx], then: mov eax,[rsi+rcx*4]; add rbx,[rdi+rax*8]; inc rcx; jne
+    run(&mut c, &[b"\x48\x8b\x0b"]);
+    let code = [&b"\x8b\x04\x8e"[..], b"\x48\x03\x1c\xc7", b"\x48\xff\xc1", JNE];
+    assert_eq!(run(&mut c, &code), "LL..");
+    assert_eq!(run(&mut c, &code), ".L..");
+    // As well by `add rcx,1`, `sub rcx,1`, `lea rcx,[rcx+8]`; not by what is computed.
+    for (step, after) in [
+        (&b"\x48\x83\xc1\x01"[..], "."),
+        (b"\x48\x83\xe9\x01", "."),
+        (b"\x48\x8d\x49\x08", "."),
+        (b"\x48\x8d\x4c\x19\x08", "L"),
+        (b"\x48\x01\xd9", "L"),
+    ] {
+        let mut c = Carry::new();
+        run(&mut c, &[b"\x48\x8b\x0b"]);
+        run(&mut c, &[step]);
+        assert_eq!(run(&mut c, &[MOV_RDX_FROM_RCX]), after, "{step:x?}");
+        // In the block of its load it is that load's.
+        assert_eq!(once(&[b"\x48\x8b\x0b", step, MOV_RDX_FROM_RCX]), "..L", "{step:x?}");
+    }
+}
+
+#[test]
+fn a_conditional_move_waits_for_its_comparison_and_a_branch_does_not() {
+    // cmp rdi,[rbx]; cmovb rcx,r9; mov rdx,[rcx]
+    let compared = b"\x48\x3b\x3b";
+    assert_eq!(once(&[compared, b"\x49\x0f\x42\xc9", MOV_RDX_FROM_RCX]), "..L");
+    assert_eq!(once(&[compared, JNE, MOV_RDX_FROM_RCX]), "...");
+    // cmp rdi,rsi says nothing of memory; setb cl does as a move.
+    assert_eq!(once(&[b"\x48\x39\xf7", b"\x49\x0f\x42\xc9", MOV_RDX_FROM_RCX]), "...");
+    assert_eq!(once(&[compared, b"\x0f\x92\xc1", MOV_RDX_FROM_RCX]), "..L");
+}
+
+/// Goes round a loop of two blocks: a comparison with a branch over the second block, which is
+/// taken or not; says of each turn whether the load that follows was held up.
+fn turns(compare: &[&[u8]], taken: impl Iterator<Item = bool>) -> Vec<bool> {
+    let mut f = Follower::new();
+    compare.iter().for_each(|i| _ = f.step(i));
+    let branch: &'static Branch = Box::leak(Box::new(Branch::new(100, f.condition())));
+    let mut carry = Carry::new();
+    let each = |taken: bool| {
+        carry.enter(50, &f.effect(), branch);
+        assert!(!carry.is_held_up(), "what leads back is not on a condition");
+        carry.enter(if taken { 200 } else { 100 }, &Effect::default(), unconditional());
+        (carry.is_held_up(), carry.is_held_up())
+    };
+    let held_up: Vec<(bool, bool)> = taken.map(each).collect();
+    assert!(held_up.iter().all(|(_, second)| !second), "the first load alone");
+    held_up.into_iter().map(|(first, _)| first).collect()
+}
+
+#[test]
+fn the_load_behind_a_branch_on_a_loaded_value_that_was_predicted_wrongly_waits_for_it() {
+    // cmp rdi,[rbx]; jne
+    let loaded = [&b"\x48\x3b\x3b"[..], JNE];
+    let count = |held_up: Vec<bool>| held_up.into_iter().filter(|&h| h).count();
+    assert_eq!(count(turns(&loaded, (0..1000).map(|_| true))), 1, "always taken");
+    assert_eq!(count(turns(&loaded, (0..1000).map(|_| false))), 0, "never taken");
+    // The last turn of a loop of eight, and not the first of the next.
+    let loops = turns(&loaded, (0..800).map(|n| n % 8 != 7));
+    assert_eq!(count(loops), 1 + 100);
+    let mut x = 1u64;
+    let chance = (0..10_000).map(|_| {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        x >> 63 == 1
+    });
+    assert!((4500..5500).contains(&count(turns(&loaded, chance))));
+    // cmp rdi,rsi; jne: neither was loaded, so the core knows at once.
+    let known = [&b"\x48\x39\xf7"[..], JNE];
+    assert_eq!(count(turns(&known, (0..100).map(|n| n % 2 == 0))), 0);
 }
 
 #[test]

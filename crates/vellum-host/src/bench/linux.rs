@@ -211,7 +211,10 @@ pub fn in_child(act: impl FnOnce() -> f64) -> io::Result<(f64, f64)> {
         while unsafe { libc::waitpid(child, &mut status, 0) } < 0
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
-        Ok((fork, f64::from_bits(figure.load(Ordering::Acquire))))
+        match libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
+            true => Ok((fork, f64::from_bits(figure.load(Ordering::Acquire)))),
+            false => Err(io::Error::other("a child was killed")),
+        }
     };
     // SAFETY: mapped above; the child is gone.
     let _ = unsafe { munmap(page, PAGE as usize) };

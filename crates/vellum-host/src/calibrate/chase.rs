@@ -24,7 +24,7 @@ const PIECE: f64 = 400_000.0;
 /// Pieces of a chase that is flushed before each.
 const COLD_PIECES: u32 = 6;
 /// Chases that go on at once.
-pub(super) const CHAINS: usize = 16;
+pub(super) const CHAINS: usize = 32;
 
 /// A cycle of pointers.
 pub(super) struct Chain<'a> {
@@ -75,13 +75,13 @@ impl Chain<'_> {
         Figure::settle(|| pieces(&mut at))
     }
 
-    /// A step of any of sixteen chases at once.
+    /// A step of any of [`CHAINS`] chases at once.
     pub(super) fn step_of_many(&self) -> Figure {
         let mut at = self.starts;
         Figure::settle(|| pieces(&mut at) / CHAINS as f64)
     }
 
-    /// A step of one chase, and of any of sixteen at once, where no cache has the next place: all
+    /// A step of one chase, and of any of [`CHAINS`] at once, where no cache has the next place: all
     /// are flushed before they are gone through once. `None` where programs cannot flush.
     pub(super) fn cold_steps(&self) -> Option<[Figure; 2]> {
         let (places, each) = (self.places.len(), self.places.len() / CHAINS);

@@ -46,12 +46,15 @@ pub(super) fn measure(area: &Area, bytes: usize, cached: usize) -> LineTimes {
     let clear = |method: Method, at: usize, bytes| unsafe { method.clear(area.at(at), bytes) };
     let upwards = |at: usize| (at..at + HUGE).step_by(PAGE);
     let far = |at: usize| (0..PAGES).map(move |n| (at + n * STRIDE * PAGE) % bytes);
+    // Where a page is copied from.
+    let source = |page: usize| (page + bytes / 2) % bytes;
     // What is not in the caches, by pages in some order.
     let cold = |pages: &dyn Fn(usize) -> Vec<usize>, act: &dyn Fn(&[usize])| {
         Figure::settle(|| {
             let pieces = (0..bytes).step_by(HUGE).map(|at| {
                 let pages = pages(at);
                 put_out(area, &pages);
+                put_out(area, &pages.iter().map(|&page| source(page)).collect::<Vec<_>>());
                 fastest(1, HUGE / LINE, || act(&pages))
             });
             pieces.fold(f64::INFINITY, f64::min)
@@ -61,9 +64,8 @@ pub(super) fn measure(area: &Area, bytes: usize, cached: usize) -> LineTimes {
     let in_a_row = |at| upwards(at).collect();
     let copied = |pages: &[usize]| {
         for &to in pages {
-            let from = (to + bytes / 2) % bytes;
             // SAFETY: two pages of the area that are not the same.
-            unsafe { area.at(to).copy_from_nonoverlapping(area.at(from), PAGE) };
+            unsafe { area.at(to).copy_from_nonoverlapping(area.at(source(to)), PAGE) };
         }
     };
     let read = |pages: &[usize]| {

@@ -42,8 +42,6 @@ pub struct KernelTimes {
 pub struct HugeTimes {
     /// The first store to a huge page.
     pub touch: Figure,
-    /// The first load from one that nobody wrote.
-    pub zero_read: Figure,
     /// A huge page unmapped.
     pub unmap: Figure,
     /// The slowest first store seen, where it took several times as long as the fastest: the
@@ -90,29 +88,22 @@ pub(super) fn measure() -> io::Result<KernelTimes> {
 }
 
 fn huge() -> io::Result<Option<HugeTimes>> {
-    let mut unmaps = Vec::new();
-    let (mut slowest, mut given) = (0f64, true);
-    let mut turn = |write| {
-        settle(|| {
-            let area = Area::new(AREA, true)?;
-            area.advise(true);
-            let each = each_block(&area, write);
-            slowest = each.iter().copied().fold(slowest, f64::max);
-            given &= area.is_huge() || !write;
-            put_out(&area);
-            let mut area = Some(area);
-            unmaps.push(fastest(1, BLOCKS, || drop(area.take())));
-            Ok(each.iter().copied().fold(f64::INFINITY, f64::min))
-        })
-    };
-    let touch = turn(true)?;
-    let zero_read = turn(false)?;
-    if !given {
-        return Ok(None);
-    }
-    let unmap = unmaps.iter().copied().fold(f64::INFINITY, f64::min);
+    let (mut unmaps, mut slowest, mut given) = (Vec::new(), 0f64, true);
+    let touch = settle(|| {
+        let area = Area::new(AREA, true)?;
+        area.advise(true);
+        let each = each_block(&area);
+        slowest = each.iter().copied().fold(slowest, f64::max);
+        given &= area.is_huge();
+        put_out(&area);
+        let mut area = Some(area);
+        unmaps.push(fastest(1, BLOCKS, || drop(area.take())));
+        Ok(each.iter().copied().fold(f64::INFINITY, f64::min))
+    })?;
+    unmaps.sort_by(f64::total_cmp);
+    let unmap = Figure { ns: unmaps[0], spread: unmaps[1] / unmaps[0] - 1.0 };
     let cold = (slowest > touch.ns * COLD).then_some(slowest);
-    Ok(Some(HugeTimes { touch, zero_read, unmap: Figure { ns: unmap, spread: 0.0 }, cold }))
+    Ok(given.then_some(HugeTimes { touch, unmap, cold }))
 }
 
 /// Puts an area out of the caches before it is given back: who gets its frames next finds them
@@ -142,8 +133,8 @@ fn in_pieces(area: &Area, step: u64, write: bool) -> f64 {
     })
 }
 
-/// Touches each huge page of an area once; nanoseconds of each.
-fn each_block(area: &Area, write: bool) -> Vec<f64> {
-    let block = |n: u64| fastest(1, 1, || area.touch_part(n * HUGE..(n + 1) * HUGE, HUGE, write));
+/// Stores to each huge page of an area once; nanoseconds of each.
+fn each_block(area: &Area) -> Vec<f64> {
+    let block = |n: u64| fastest(1, 1, || area.touch_part(n * HUGE..(n + 1) * HUGE, HUGE, true));
     (0..BLOCKS as u64).map(block).collect()
 }

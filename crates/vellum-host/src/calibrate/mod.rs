@@ -34,6 +34,8 @@ use crate::bench::measure::{alone, conditions};
 
 /// Bytes of the areas that are chased through and cleared.
 const AREA: u64 = 256 << 20;
+/// What all measurements together need.
+const NEEDED: u64 = 2 * AREA + (128 << 20);
 /// The part that is cleared: small enough that a turn takes some 10 ms.
 const CLEARED: usize = 32 << 20;
 
@@ -52,8 +54,8 @@ pub struct Computer {
     pub lines: LineTimes,
     /// The kernel's work.
     pub kernel: KernelTimes,
-    /// Whether a hypervisor says that this is its guest.
-    pub is_guest: bool,
+    /// Whether a hypervisor says that this is its guest; `None` where nobody can be asked.
+    pub is_guest: Option<bool>,
     /// Load averages over one and five minutes when the measurement began.
     pub load: Option<[f64; 2]>,
     /// How long it took.
@@ -66,19 +68,32 @@ pub struct Unmeasured(pub String);
 
 impl From<io::Error> for Unmeasured {
     fn from(e: io::Error) -> Unmeasured {
-        Unmeasured(format!("{} MiB of memory cannot be had ({e})", (2 * AREA) >> 20))
+        Unmeasured(format!("{} MiB of memory cannot be had ({e})", NEEDED >> 20))
     }
 }
 
 /// Measures this computer: 600 MiB of memory and some seconds.
 ///
 /// # Errors
-/// The kernel does not describe the computer, or gives no memory.
+/// The kernel does not describe the computer, has pages of another size than 4 KiB, or gives no
+/// memory.
 pub fn measure() -> Result<Computer, Unmeasured> {
     let (start, load) = (Instant::now(), conditions::load());
-    let topology = topology::read(Path::new("/")).map_err(Unmeasured)?;
-    let translation = translation::read();
-    let (clock_hz, kernel, places, lines) = alone(|| {
+    let page = rustix::param::page_size();
+    if page != chase::PAGE {
+        return Err(Unmeasured(format!("its kernel has pages of {page} bytes, and not of 4096")));
+    }
+    let free = conditions::available().unwrap_or(u64::MAX).min(conditions::left_to_group());
+    if free < NEEDED {
+        let (free, needed) = (free >> 20, NEEDED >> 20);
+        return Err(Unmeasured(format!("{needed} MiB of memory are needed, and {free} are free")));
+    }
+    // On one core: where cores differ, so do their caches and TLBs.
+    alone(|| {
+        let topology = topology::read(Path::new("/")).map_err(Unmeasured)?;
+        let translation = translation::read();
+        // A core that was idle needs some time to come to its full clock.
+        clock::hertz();
         let kernel = kernel::measure()?;
         let (huge, small) = (Area::new(AREA, true)?, Area::new(AREA, false)?);
         for (area, is_huge) in [(&huge, true), (&small, false)] {
@@ -86,18 +101,18 @@ pub fn measure() -> Result<Computer, Unmeasured> {
             area.touch(chase::PAGE as u64, true);
         }
         let lines = clear::measure(&huge, CLEARED, 2 * topology.l2.size as usize);
-        let places = places::measure(&topology, &huge, &small);
-        Ok::<_, io::Error>((clock::hertz(), kernel, places, lines))
-    })?;
-    Ok(Computer {
-        topology,
-        translation,
-        clock_hz,
-        places,
-        lines,
-        kernel,
-        is_guest: translation::is_guest(),
-        load,
-        took: start.elapsed(),
+        let is_guest = translation::is_guest();
+        let places = places::measure(&topology, is_guest, [&huge, &small]);
+        Ok(Computer {
+            topology,
+            translation,
+            clock_hz: clock::hertz(),
+            places,
+            lines,
+            kernel,
+            is_guest,
+            load,
+            took: start.elapsed(),
+        })
     })
 }

@@ -17,9 +17,10 @@ pub struct PlaceTimes {
     pub llc: Figure,
     /// From memory.
     pub memory: Figure,
-    /// From memory, where sixteen chases go on at once: time of any load.
+    /// From memory, where 32 chases go on at once: time of any load.
     pub memory_of_many: Figure,
-    /// Instructions that a core runs ahead of its oldest unfinished load, where that can be measured.
+    /// Instructions that a core runs ahead of its oldest unfinished load, where that can be
+    /// measured.
     pub window: Option<u32>,
     /// Bytes that the last level keeps for one program. A guest's kernel describes the whole, which
     /// other guests use, too.
@@ -37,12 +38,10 @@ pub struct PageChase {
     pub pages: usize,
     /// A step where the memory is in pages of 4 KiB.
     pub small: Figure,
-    /// A step where the kernel maps it by 2 MiB.
-    pub huge: Figure,
-    /// The same of any of sixteen chases at once.
+    /// A step where the kernel maps it by 2 MiB, if it does.
+    pub huge: Option<Figure>,
+    /// A step in pages of 4 KiB of any of the chases that go on at once.
     pub small_of_many: Figure,
-    /// And by 2 MiB.
-    pub huge_of_many: Figure,
 }
 
 /// Pages of the chases: from what a first-level TLB holds to what none does.
@@ -53,7 +52,11 @@ const FIRST_TLB: [u32; 7] = [16, 32, 48, 64, 72, 96, 128];
 const SECOND_TLB: [u32; 6] = [512, 1024, 1536, 2048, 3072, 4096];
 
 /// Measures in two areas of the same size.
-pub(super) fn measure(topology: &Topology, huge: &Area, small: &Area) -> PlaceTimes {
+pub(super) fn measure(
+    topology: &Topology,
+    is_guest: Option<bool>,
+    [huge, small]: [&Area; 2],
+) -> PlaceTimes {
     let through = |bytes: usize| Chain::new(huge, &lines(bytes)).step();
     let (l1, l2) = (topology.l1d.size as usize, topology.l2.size as usize);
     let most = huge.bytes();
@@ -69,23 +72,18 @@ pub(super) fn measure(topology: &Topology, huge: &Area, small: &Area) -> PlaceTi
         let chain = Chain::new(huge, &all);
         [chain.step(), chain.step_of_many()]
     });
-    let llc_share = topology.llc.map_or(topology.l2.size, |llc| {
-        share(llc.size, most, [last, memory], through).max(2 * topology.l2.size).min(llc.size)
-    });
+    let llc_share = match topology.llc {
+        Some(llc) if is_guest != Some(false) => share(llc.size, most, [last, memory], through),
+        Some(llc) => llc.size,
+        None => topology.l2.size,
+    };
+    let is_huge = huge.is_huge();
     let chase = |n: usize| {
-        let n = n.min(most / super::chase::PAGE);
-        let [small, huge] = [small, huge].map(|area| {
-            let places = pages(n);
-            let chain = Chain::new(area, &places);
-            [chain.step(), chain.step_of_many()]
-        });
-        PageChase {
-            pages: n,
-            small: small[0],
-            huge: huge[0],
-            small_of_many: small[1],
-            huge_of_many: huge[1],
-        }
+        let places = pages(n.min(most / super::chase::PAGE));
+        let chain = Chain::new(small, &places);
+        let (step, small_of_many) = (chain.step(), chain.step_of_many());
+        let huge = is_huge.then(|| Chain::new(huge, &places).step());
+        PageChase { pages: places.len(), small: step, huge, small_of_many }
     };
     let of_pages = |n: usize| Chain::new(small, &pages(n)).step().ns;
     PlaceTimes {
@@ -108,6 +106,9 @@ fn entries(sizes: &[u32], chase: impl Fn(usize) -> f64) -> u32 {
     rises.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(size, _)| size)
 }
 
+/// Less of a cache is not looked for.
+const SMALLEST: u64 = 1 << 20;
+
 /// The bytes of a cache of `known` bytes that one program gets: of chases through `most` bytes
 /// downwards by halves, the most of their lines that was found there. A chase has one line in four,
 /// and the index of a last level spreads these over all of its sets.
@@ -120,14 +121,14 @@ fn share(
     let mut kept = 0;
     let mut bytes = most.min(4 * known as usize);
     let all = bytes as u64 / 4;
-    while bytes as u64 / 4 > kept.max(1 << 20) {
+    while bytes as u64 / 4 > kept.max(SMALLEST) {
         let missed = (chase(bytes).ns - inside.ns) / (outside.ns - inside.ns).max(0.1);
         let found = 1.0 - missed.clamp(0.0, 1.0);
         kept = kept.max((bytes as f64 / 4.0 * found) as u64);
         bytes /= 2;
     }
     // Where all of the largest chase stayed, nothing says that there is not more.
-    if kept > all / 10 * 9 { known } else { kept.min(known) }
+    if kept == 0 || kept > all / 10 * 9 { known } else { kept.min(known) }
 }
 
 #[cfg(test)]

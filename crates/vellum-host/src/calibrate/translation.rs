@@ -34,14 +34,14 @@ pub struct Translation {
 
 /// Whether a hypervisor says that this is its guest.
 #[cfg(target_arch = "x86_64")]
-pub fn is_guest() -> bool {
-    raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor())
+pub fn is_guest() -> Option<bool> {
+    raw_cpuid::CpuId::new().get_feature_info().map(|f| f.has_hypervisor())
 }
 
 /// Whether a hypervisor says that this is its guest; elsewhere nobody asks.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn is_guest() -> bool {
-    false
+pub fn is_guest() -> Option<bool> {
+    None
 }
 
 fn bank(sizes: &[&'static str], entries: u32, ways: u32) -> BankGuess {

@@ -33,9 +33,8 @@ impl Host {
 
     /// When it was measured, for people.
     pub fn when(&self) -> String {
-        let Some(age) = self.measured.and_then(|t| t.elapsed().ok()) else {
-            return "measured just now".to_owned();
-        };
+        let Some(measured) = self.measured else { return "measured just now".to_owned() };
+        let Ok(age) = measured.elapsed() else { return "measured before".to_owned() };
         let (minutes, hours) = (age.as_secs() / 60, age.as_secs() / 3600);
         match (minutes, hours) {
             (0..2, _) => "measured a minute ago".to_owned(),
@@ -49,7 +48,11 @@ impl Host {
 /// This computer as it was measured last, or now if it was not. Once in a program's life.
 pub fn host() -> Result<Host, LabError> {
     static HOST: OnceLock<Result<Host, LabError>> = OnceLock::new();
-    HOST.get_or_init(|| kept().map_or_else(measure, Ok)).clone()
+    let measured = || {
+        eprintln!("host: measuring this computer, about ten seconds");
+        measure()
+    };
+    HOST.get_or_init(|| kept().map_or_else(measured, Ok)).clone()
 }
 
 /// Measures this computer again and keeps what comes of it.
@@ -63,21 +66,34 @@ pub fn measure() -> Result<Host, LabError> {
 pub fn keep(text: &str) -> Option<PathBuf> {
     let path = path()?;
     fs::create_dir_all(path.parent()?).ok()?;
-    // Another run may read it meanwhile: it is never there in part.
+    write_whole(&path, text).ok().map(|()| path)
+}
+
+/// Writes a file that is never there in part, and leaves the old one if that fails.
+pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let part = path.with_extension(format!("{}.part", std::process::id()));
-    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
+    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
         let _ = fs::remove_file(&part);
     }
-    written.ok().map(|()| path)
+    written
 }
 
+/// What was kept. A file that is no machine is put aside, since somebody may have worked on it.
 fn kept() -> Option<Host> {
     let path = path()?;
     let text = fs::read_to_string(&path).ok()?;
     let measured = fs::metadata(&path).and_then(|m| m.modified()).ok();
-    let host = Host { text, path: Some(path), measured };
-    host.machine().is_ok().then_some(host)
+    let host = Host { text, path: Some(path.clone()), measured };
+    match host.machine() {
+        Ok(_) => Some(host),
+        Err(e) => {
+            let aside = path.with_extension("bad");
+            let _ = fs::rename(&path, &aside);
+            eprintln!("host: {e}; the file is {} now", aside.display());
+            None
+        }
+    }
 }
 
 /// The file of this computer and this version.
@@ -93,4 +109,4 @@ fn path() -> Option<PathBuf> {
 }
 
 /// Counts the changes of what a calibration measures or writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;

@@ -35,8 +35,6 @@ pub enum Loop {
     Map,
     /// The first store to each huge page.
     HugeTouch,
-    /// The first load of each huge page.
-    HugeZeroRead,
     /// A chase over one line of each page, and whether these lie in huge pages.
     Chase(usize, bool),
     /// Lines read in a row.
@@ -45,8 +43,7 @@ pub enum Loop {
 
 /// Nanoseconds of an act on a machine, with Linux's choices.
 pub fn nanoseconds(machine: &Machine, act: Loop) -> Result<f64, LabError> {
-    let huge = matches!(act, Loop::HugeTouch | Loop::HugeZeroRead | Loop::Chase(_, true))
-        || act == Loop::Stream;
+    let huge = matches!(act, Loop::HugeTouch | Loop::Chase(_, true));
     let pages = [("thp", if huge { "always" } else { "never" }), ("zero.huge", "page")];
     let switches: Vec<_> = match act {
         // What is read in a row comes from memory: clearing leaves nothing in the caches.
@@ -90,12 +87,11 @@ impl Workload for Timed {
                 map(PAGES * PAGE)?;
                 (cpu.now(), each(AT, self.0 == Loop::Touch, PAGE, PAGES)?)
             }
-            Loop::HugeZeroRead | Loop::HugeTouch => {
+            Loop::HugeTouch => {
                 map((BLOCKS + 1) * HUGE)?;
-                let write = self.0 == Loop::HugeTouch;
-                // The first makes what all others find: a table, the huge page of zeros.
-                each(AT + BLOCKS * HUGE, write, HUGE, 1)?;
-                (cpu.now(), each(AT, write, HUGE, BLOCKS)?)
+                // The first makes the table that all others find.
+                each(AT + BLOCKS * HUGE, true, HUGE, 1)?;
+                (cpu.now(), each(AT, true, HUGE, BLOCKS)?)
             }
             Loop::Copy => {
                 map(PAGES * PAGE)?;

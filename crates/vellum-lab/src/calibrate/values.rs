@@ -22,10 +22,9 @@ pub struct Values {
     pub charge_page: f64,
     /// See [`charge_page`](Values::charge_page).
     pub uncharge_page: f64,
-    /// A huge page that becomes a program's.
-    pub charge_huge: f64,
-    /// A fault served by a huge page, whatever is in it.
-    pub large: f64,
+    /// A fault served by a huge page, beside the fault and clearing; not known where the kernel gave
+    /// none.
+    pub large: Option<f64>,
     /// A line copied at copy-on-write.
     pub copy_line: f64,
 }

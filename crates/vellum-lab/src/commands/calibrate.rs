@@ -6,7 +6,7 @@ use std::path::Path;
 use vellum_host::calibrate::{Computer, Figure};
 
 use super::output::print;
-use crate::calibrate::{Calibration, Values, calibrate, keep};
+use crate::calibrate::{Calibration, Values, calibrate, keep, write_whole};
 use crate::cli::CalibrateArgs;
 use crate::error::LabError;
 
@@ -16,19 +16,17 @@ pub fn run(args: &CalibrateArgs) -> Result<(), LabError> {
         writable(path)?;
     }
     let found = calibrate()?;
-    if let Some(path) = &args.output {
-        std::fs::write(path, &found.text)
-            .map_err(|e| LabError::failed(format_args!("{}: {e}", path.display())))?;
-    }
     let mut out = report(&found);
     match keep(&found.text) {
         Some(path) => _ = writeln!(out, "\n--machine host is this from now on: {}", path.display()),
         None => out.push_str("\nNo cache folder can be written: --machine host measures again.\n"),
     }
-    if let Some(path) = &args.output {
-        let _ = writeln!(out, "written: {}", path.display());
-    }
-    print(&out)
+    // What was found is said before anything can fail.
+    print(&out)?;
+    let Some(path) = &args.output else { return Ok(()) };
+    write_whole(path, &found.text)
+        .map_err(|e| LabError::failed(format_args!("{}: {e}", path.display())))?;
+    print(&format!("written: {}\n", path.display()))
 }
 
 /// Refuses a place for the file before anything is measured.
@@ -61,13 +59,13 @@ fn report(found: &Calibration) -> String {
     conditions(&mut out, computer, values);
     let rows = figures(computer);
     let _ = writeln!(out, "\n{:<52}{:>12}{:>18}", "measured", "", "two runs differ by");
-    for (name, figure, unit) in &rows {
+    for (name, figure) in &rows {
         let (value, spread) = (figure.ns, figure.spread * 100.0);
-        let _ = writeln!(out, "{name:<52}{value:>9.1} {unit}{spread:>16.1} %");
+        let _ = writeln!(out, "{name:<52}{value:>9.1} ns{spread:>16.1} %");
     }
     let _ =
         writeln!(out, "\n{:<52}{:>12}", "what follows, by simulated runs of the same loops", "");
-    for (name, ns) in derived(values) {
+    for (name, ns) in derived(values).into_iter().filter(|(_, ns)| !ns.is_nan()) {
         let _ = writeln!(out, "{name:<52}{ns:>9.1} ns");
     }
     let _ = writeln!(
@@ -75,7 +73,7 @@ fn report(found: &Calibration) -> String {
         "\nChases through page tables are explained to within {:.0} %.",
         values.walks_off * 100.0
     );
-    if let Some((name, figure, _)) = rows.iter().max_by(|a, b| a.1.spread.total_cmp(&b.1.spread))
+    if let Some((name, figure)) = rows.iter().max_by(|a, b| a.1.spread.total_cmp(&b.1.spread))
         && figure.spread > 0.05
     {
         let _ = writeln!(
@@ -93,18 +91,19 @@ fn conditions(out: &mut String, computer: &Computer, values: &Values) {
         let _ = writeln!(out, "load when it began: {load:.2}{busy}");
     }
     match (computer.is_guest, values.nested) {
-        (false, _) => out.push_str("not a guest of a hypervisor, as far as it says\n"),
-        (true, None) => {
+        (Some(false), _) => out.push_str("not a guest of a hypervisor, as far as it says\n"),
+        (None, _) => out.push_str("whether it is a guest of a hypervisor is not known\n"),
+        (Some(true), None) => {
             out.push_str("a guest of a hypervisor; walks look like those of one table\n");
         }
-        (true, Some(page)) => {
+        (Some(true), Some(page)) => {
             let _ = writeln!(out, "a guest of a hypervisor that backs it by pages of {page}");
         }
     }
     match computer.kernel.huge {
         None => out.push_str("the kernel gave no huge pages: their prices are not measured\n"),
         Some(huge) => {
-            if let Some(ns) = huge.cold {
+            if let Some(ns) = huge.cold.filter(|_| computer.is_guest != Some(false)) {
                 let _ = writeln!(
                     out,
                     "memory that the hypervisor has taken back: a first store to 2 MiB took up to \
@@ -116,40 +115,39 @@ fn conditions(out: &mut String, computer: &Computer, values: &Values) {
     }
 }
 
-fn figures(computer: &Computer) -> Vec<(&'static str, Figure, &'static str)> {
+fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
     let (places, lines, kernel) = (&computer.places, &computer.lines, &computer.kernel);
     let mut rows = vec![
-        ("load, first-level cache", places.l1, "ns"),
-        ("load, second-level cache", places.l2, "ns"),
-        ("load, last-level cache", places.llc, "ns"),
-        ("load, memory", places.memory, "ns"),
-        ("load, memory, sixteen at once, each", places.memory_of_many, "ns"),
-        ("line read in a row", lines.read, "ns"),
-        ("line cleared, single pages", lines.scattered, "ns"),
-        ("line cleared, last level has it", lines.cached, "ns"),
-        ("line cleared, 2 MiB page by page, upwards", lines.upwards, "ns"),
-        ("line cleared, 2 MiB page by page, downwards", lines.downwards, "ns"),
-        ("line cleared, 2 MiB in one run", lines.run, "ns"),
-        ("line cleared around the caches", lines.around, "ns"),
-        ("line copied", lines.copied, "ns"),
-        ("system call that does nothing", kernel.call, "ns"),
-        ("mapping made and unmade", kernel.map, "ns"),
-        ("first store to 4 KiB", kernel.touch, "ns"),
-        ("first load of 4 KiB", kernel.zero_read, "ns"),
-        ("store to 4 KiB shared since a fork", kernel.copy, "ns"),
-        ("4 KiB unmapped with its neighbours", kernel.unmap, "ns"),
+        ("load, first-level cache", places.l1),
+        ("load, second-level cache", places.l2),
+        ("load, last-level cache", places.llc),
+        ("load, memory", places.memory),
+        ("load, memory, 32 at once, each", places.memory_of_many),
+        ("line read in a row", lines.read),
+        ("line cleared, single pages", lines.scattered),
+        ("line cleared, last level has it", lines.cached),
+        ("line cleared, 2 MiB page by page, upwards", lines.upwards),
+        ("line cleared, 2 MiB page by page, downwards", lines.downwards),
+        ("line cleared, 2 MiB in one run", lines.run),
+        ("line cleared around the caches", lines.around),
+        ("line copied", lines.copied),
+        ("system call that does nothing", kernel.call),
+        ("mapping made and unmade", kernel.map),
+        ("first store to 4 KiB", kernel.touch),
+        ("first load of 4 KiB", kernel.zero_read),
+        ("store to 4 KiB shared since a fork", kernel.copy),
+        ("4 KiB unmapped with its neighbours", kernel.unmap),
     ];
     if let Some(huge) = &kernel.huge {
         rows.extend([
-            ("first store to 2 MiB", huge.touch, "ns"),
-            ("first load of 2 MiB", huge.zero_read, "ns"),
-            ("2 MiB unmapped with its neighbours", huge.unmap, "ns"),
+            ("first store to 2 MiB", huge.touch),
+            ("2 MiB unmapped with its neighbours", huge.unmap),
         ]);
     }
     rows
 }
 
-fn derived(values: &Values) -> [(&'static str, f64); 8] {
+fn derived(values: &Values) -> [(&'static str, f64); 7] {
     [
         ("a page walk beside its reads", values.walk_start),
         ("a mapping made or unmade, beside the call", values.region),
@@ -157,7 +155,6 @@ fn derived(values: &Values) -> [(&'static str, f64); 8] {
         ("a page that becomes a program's", values.charge_page),
         ("a page that is given back", values.uncharge_page),
         ("a line copied at copy-on-write", values.copy_line),
-        ("a fault served by 2 MiB, beside the fault", values.large),
-        ("2 MiB that become a program's", values.charge_huge),
+        ("a fault served by 2 MiB, beside the fault", values.large.unwrap_or(f64::NAN)),
     ]
 }

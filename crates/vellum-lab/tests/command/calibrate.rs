@@ -43,10 +43,12 @@ fn a_calibration_is_kept_printed_and_run_and_says_how_sure_it_is() {
     let m = s.anon(600);
     s.touch(m, 0..600);
     let trace = s.file("host.vt");
-    let run = with_cache(&folder, &["run", "--trace", trace.path(), "--machine", "host"]);
+    let run = |machine| {
+        with_cache(&folder, &["run", "--trace", trace.path(), "--machine", machine, "--json"])
+    };
+    let (run, again) = (run("host"), run(file.path()));
     assert_eq!(run.code, Some(0), "{}", run.err);
     assert!(run.err.contains("host: measured"), "{}", run.err);
-    let again = with_cache(&folder, &["run", "--trace", trace.path(), "--machine", file.path()]);
     assert_eq!(run.out, again.out, "the file is the machine");
     std::fs::remove_dir_all(&folder).expect("its own folder");
 }

@@ -2,11 +2,16 @@
 //!
 //! For every general register: which registers at the block's beginning its value was computed
 //! from, and whether a load of this block is among its inputs. An instruction's outputs all depend
-//! on all its inputs, which is exact for moves and arithmetic and too much only for exchanges.
+//! on all its inputs, which is exact for moves and arithmetic and too much only for exchanges. The
+//! flags are an output, and an input of what is done on a condition: a conditional move waits for
+//! its comparison, which a branch does not.
+//!
+//! A register that is stepped by a constant is an index or a pointer through an array. In the
+//! blocks to come its value is known early, whatever it began with.
 use super::{ALWAYS, Effect, Uses};
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register, UsedMemory,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register, UsedMemory,
 };
 
 /// What a register's value is made of.
@@ -33,6 +38,12 @@ const FIXED: Origin = Origin { from: 0, loaded: false };
 /// Follows a block instruction by instruction.
 pub struct Follower {
     origins: [Origin; 16],
+    /// The flags.
+    flags: Origin,
+    /// Registers that were stepped by a constant.
+    stepped: u16,
+    /// What the condition of the last instruction is made of, if it is a branch on one.
+    condition: u16,
     instructions: u32,
     factory: InstructionInfoFactory,
 }
@@ -67,6 +78,27 @@ fn names(i: &Instruction, r: Register) -> bool {
         .any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).full_register() == r)
 }
 
+fn is_constant(kind: OpKind) -> bool {
+    !matches!(kind, OpKind::Register | OpKind::Memory)
+}
+
+/// The register that an instruction steps by a constant, as a bit; 0 for other instructions.
+fn stepped(i: &Instruction) -> u16 {
+    let by_constant = match i.mnemonic() {
+        Mnemonic::Inc | Mnemonic::Dec => true,
+        Mnemonic::Add | Mnemonic::Sub => is_constant(i.op1_kind()),
+        Mnemonic::Lea => {
+            i.memory_index() == Register::None
+                && i.memory_base().full_register() == i.op0_register().full_register()
+        }
+        _ => false,
+    };
+    match number(i.op0_register()) {
+        Some(n) if by_constant && i.op0_kind() == OpKind::Register => 1 << n,
+        _ => 0,
+    }
+}
+
 impl Follower {
     /// At the beginning of a block.
     pub fn new() -> Follower {
@@ -74,7 +106,14 @@ impl Follower {
         for (n, o) in origins.iter_mut().enumerate() {
             o.from = 1 << n & !ALWAYS;
         }
-        Follower { origins, instructions: 0, factory: InstructionInfoFactory::new() }
+        Follower {
+            origins,
+            flags: FIXED,
+            stepped: 0,
+            condition: 0,
+            instructions: 0,
+            factory: InstructionInfoFactory::new(),
+        }
     }
 
     /// The next instruction's bytes. What cannot be decoded depends on nothing, and nothing is
@@ -83,7 +122,7 @@ impl Follower {
         self.instructions += 1;
         let i = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
         if i.is_invalid() {
-            self.origins = [FIXED; 16];
+            (self.origins, self.flags) = ([FIXED; 16], FIXED);
             return Uses::default();
         }
         let info = self.factory.info(&i);
@@ -122,6 +161,15 @@ impl Follower {
                 value = value.and(origins[n]);
             }
         }
+        if i.rflags_read() != 0 {
+            value = value.and(self.flags);
+        }
+        if i.rflags_modified() != 0 {
+            self.flags = value;
+        }
+        self.stepped |= stepped(&i);
+        let branches = i.flow_control() == FlowControl::ConditionalBranch;
+        self.condition = if branches { self.flags.uses() } else { 0 };
         let string = i.is_string_instruction();
         for r in info.used_registers() {
             let Some(n) = number(r.register()).filter(|_| writes(r.access())) else { continue };
@@ -137,6 +185,12 @@ impl Follower {
         uses
     }
 
+    /// At the block's end: what the condition of its branch is made of; 0 if it has none, or one
+    /// that no register decides.
+    pub fn condition(&self) -> u16 {
+        self.condition
+    }
+
     /// At the block's end: what it did as a whole.
     pub fn effect(&self) -> Effect {
         let mut e = Effect { instructions: self.instructions, ..Effect::default() };
@@ -144,6 +198,7 @@ impl Follower {
         for (n, o) in self.origins.iter().enumerate() {
             let bit = 1 << n & !ALWAYS;
             if o.from == bit && !o.loaded {
+                e.clear |= bit & self.stepped;
                 continue;
             }
             e.clear |= bit;

@@ -3,6 +3,7 @@
 //! Age is kept in two generations. A load's result begins in the young one; every [`PERIOD`]
 //! instructions the young become old and the old are forgotten. So a value counts for one to two
 //! periods, and a block costs a handful of operations on one word.
+use super::branch::Branch;
 use super::{ALWAYS, Effect};
 
 /// Instructions in a generation. Two of them are the reorder buffer of a recent core (256 on Zen 3,
@@ -17,19 +18,27 @@ pub struct Carry {
     /// The same at its end: young in the low half, old in the high one.
     exit: u32,
     age: u32,
+    /// The branch that the running block ends with, if its condition is a loaded value.
+    branch: Option<&'static Branch>,
+    /// The next load is the first behind a branch that was predicted wrongly.
+    held_up: bool,
 }
 
 impl Carry {
     /// Nothing is known.
     pub const fn new() -> Carry {
-        Carry { entry: ALWAYS, exit: 0, age: 0 }
+        Carry { entry: ALWAYS, exit: 0, age: 0, branch: None, held_up: false }
     }
 
-    /// A block begins.
+    /// The block at `start` begins, which ends with `branch`.
     #[inline(always)]
-    pub fn enter(&mut self, e: &Effect) {
+    pub fn enter(&mut self, start: u64, e: &Effect, branch: &'static Branch) {
         let was = self.exit;
         self.entry = was as u16 | (was >> 16) as u16 | ALWAYS;
+        if let Some(last) = self.branch {
+            self.held_up = last.went_wrong(start);
+        }
+        self.branch = self.depends(branch.condition()).then_some(branch);
         let clear = u32::from(e.clear);
         let mut now = was & !(clear | clear << 16) | u32::from(e.set);
         for (from, to) in &e.copies {
@@ -42,6 +51,13 @@ impl Carry {
             self.age %= PERIOD;
         }
         self.exit = now;
+    }
+
+    /// Is the load that is next the first behind a branch that was predicted wrongly? It is asked
+    /// once for each load.
+    #[inline(always)]
+    pub fn is_held_up(&mut self) -> bool {
+        std::mem::take(&mut self.held_up)
     }
 
     /// Is an address made of these registers a loaded value, in the running block?

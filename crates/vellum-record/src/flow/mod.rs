@@ -12,12 +12,14 @@
 //!
 //! A load counts if its own address is made with a general register. Fixed places (stack slots,
 //! globals, thread-local variables) do not count, since a core has their values early; so a pointer
-//! that travels through a slot is lost. Conditions do not count, since cores predict them. Vector
-//! registers do not, so gathers are lost.
+//! that travels through a slot is lost. Conditions of branches do not count, since cores predict
+//! them, but for the load behind a branch that was predicted wrongly ([`branch`]). Vector registers
+//! do not, so gathers are lost.
 //!
 //! Rejected: comparing addresses with recently loaded words, which needs the values and mistakes
 //! `p + 8` for independent; a time stamp for each register, which costs a loop at each block.
 pub mod block;
+pub mod branch;
 pub mod carry;
 
 /// The bit of the stack pointer's number. That register never carries a load's value, so its place

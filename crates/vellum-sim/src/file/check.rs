@@ -185,7 +185,6 @@ impl Machine {
             costs.copy_line,
             costs.charge_page,
             costs.uncharge_page,
-            costs.charge_huge,
         ];
         let tlb = [&self.tlb.l1i, &self.tlb.l1d, &self.tlb.l2].map(|t| self.ticks(&t.latency));
         let others = [

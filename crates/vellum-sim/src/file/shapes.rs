@@ -42,7 +42,6 @@ pub struct Costs {
     pub copy_line: Ticks,
     pub charge_page: Ticks,
     pub uncharge_page: Ticks,
-    pub charge_huge: Ticks,
     /// Price of each kind of work, in the order of `WorkCosts`' fields, which is that of the
     /// library's `Work`.
     pub work: [Ticks; WORK_COSTS],
@@ -215,7 +214,6 @@ impl Machine {
             copy_line: t(&c.copy_line),
             charge_page: optional(&c.charge_page),
             uncharge_page: optional(&c.uncharge_page),
-            charge_huge: optional(&c.charge_huge),
             work: work.map(t),
         }
     }

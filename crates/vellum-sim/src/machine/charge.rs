@@ -70,7 +70,6 @@ impl<F: Format> SimState<F> {
         let was = self.oracle.uses.get(first.0 as usize).copied();
         let cost = match (to, order) {
             (Use::Data, Order::BASE) => self.costs.charge_page,
-            (Use::Data, Order::HUGE) => self.costs.charge_huge,
             (_, Order::BASE) if was == Some(Use::Data as u8) => self.costs.uncharge_page,
             _ => Ticks::ZERO,
         };

@@ -77,8 +77,6 @@ pub struct Costs {
     pub charge_page: Ticks,
     /// A base page that a program gives back.
     pub uncharge_page: Ticks,
-    /// A 2 MiB page that becomes a program's.
-    pub charge_huge: Ticks,
     /// A hit in the second-level TLB.
     pub stlb_hit: Ticks,
     /// A walk, beside its reads.
@@ -114,7 +112,6 @@ impl Costs {
             copy_line: t,
             charge_page: Ticks::ZERO,
             uncharge_page: Ticks::ZERO,
-            charge_huge: Ticks::ZERO,
             stlb_hit: t,
             walk_start: Ticks::ZERO,
             sched_point: t,
@@ -223,7 +220,6 @@ impl Parts {
                 copy_line: c.copy_line,
                 charge_page: c.charge_page,
                 uncharge_page: c.uncharge_page,
-                charge_huge: c.charge_huge,
                 stlb_hit: file.ticks(&file.tlb.l2.latency),
                 walk_start: file
                     .tlb

@@ -25,6 +25,18 @@ pub fn available() -> Option<u64> {
     field(&read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
+/// Bytes that this process's control group may still take; without a limit, all there are.
+pub fn left_to_group() -> u64 {
+    let number = |path: &str| read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let left = |most: &str, taken: &str| Some(number(most)?.saturating_sub(number(taken)?));
+    let second = left("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current");
+    let first = || {
+        let folder = "/sys/fs/cgroup/memory/memory";
+        left(&format!("{folder}.limit_in_bytes"), &format!("{folder}.usage_in_bytes"))
+    };
+    second.or_else(first).unwrap_or(u64::MAX)
+}
+
 /// Bytes inside `range` that the host keeps on huge pages.
 pub fn huge_bytes(range: Range<u64>) -> Option<u64> {
     bytes_in(&read_to_string("/proc/self/smaps").ok()?, range, "AnonHugePages:")
