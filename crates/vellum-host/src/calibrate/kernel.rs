@@ -21,8 +21,6 @@ const COLD: f64 = 4.0;
 /// Times of the kernel's work.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct KernelTimes {
-    /// A system call that does nothing.
-    pub call: Figure,
     /// Making and unmaking a mapping that nobody touched.
     pub map: Figure,
     /// The first store to a page.
@@ -54,9 +52,6 @@ pub struct HugeTimes {
 /// # Errors
 /// The system refuses memory.
 pub(super) fn measure() -> io::Result<KernelTimes> {
-    let call = Figure::settle(|| {
-        fastest(16, 2000, || (0..2000).for_each(|_| _ = rustix::process::getppid()))
-    });
     let map = Figure::settle(|| {
         fastest(16, 200, || (0..200).for_each(|_| drop(Area::new(PAGE as u64, false))))
     });
@@ -84,7 +79,7 @@ pub(super) fn measure() -> io::Result<KernelTimes> {
     written.touch(PAGE as u64, true);
     let copies = || in_pieces(&written, PAGE as u64, true);
     let copy = settle(|| Ok(in_child(copies)?.1))?;
-    Ok(KernelTimes { call, map, touch, zero_read, copy, unmap, huge: huge()? })
+    Ok(KernelTimes { map, touch, zero_read, copy, unmap, huge: huge()? })
 }
 
 fn huge() -> io::Result<Option<HugeTimes>> {

@@ -89,6 +89,9 @@ fn folder(keep: Option<&Path>) -> Result<Folder, String> {
 
 /// Does everything; whether all goals are met.
 fn run(args: &Args) -> Result<bool, String> {
+    if args.page && (!args.only.is_empty() || args.machine.is_some()) {
+        return Err("--page writes down a whole run: leave out --only and --machine".to_owned());
+    }
     native::check()?;
     let chosen = chosen(&args.only)?;
     let root = shipped::home().map_err(|e| e.to_string())?;

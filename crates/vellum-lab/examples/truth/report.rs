@@ -86,6 +86,10 @@ const HEADS: [&str; 10] = [
     "",
 ];
 
+fn share(of_one: f64) -> String {
+    format!("{:.0} %", of_one * 100.0)
+}
+
 fn percent(share: f64) -> String {
     format!("{:+.0} %", share * 100.0)
 }
@@ -130,7 +134,6 @@ pub struct Goal {
 
 /// All goals.
 pub fn goals(rows: &[Row]) -> Vec<Goal> {
-    let share = |x: f64| format!("{:.0} %", x * 100.0);
     let signs: Vec<bool> =
         rows.iter().filter_map(|r| r.measured.agrees(r.predicted.value)).collect();
     let right = signs.iter().filter(|right| **right).count();
@@ -213,6 +216,8 @@ pub fn page(rows: &[Row], setting: &Setting) -> String {
         .replace("{day}", &setting.day)
         .replace("{pairs}", &setting.pairs.to_string())
         .replace("{machine}", &setting.machine)
+        .replace("{worst}", &share(WORST))
+        .replace("{time}", &share(TIME))
         .replace("{goals}\n", &met)
         .replace("{rows}\n", &markdown(rows))
         .replace("{misses}\n", &missed)

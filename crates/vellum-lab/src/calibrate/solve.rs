@@ -40,7 +40,7 @@ pub fn solve(computer: &Computer) -> Result<Values, LabError> {
         *value = (*value + (measured.ns - with) / times.max(MOST_RARE)).max(0.0);
         Ok::<(), LabError>(())
     };
-    price(Loop::Map, kernel.map, |v| &mut v.region)?;
+    price(Loop::Map, kernel.map, |v| &mut v.call)?;
     price(Loop::ZeroRead, kernel.zero_read, |v| &mut v.fault)?;
     price(Loop::Touch, kernel.touch, |v| &mut v.charge_page)?;
     price(Loop::Unmap, kernel.unmap, |v| &mut v.uncharge_page)?;

@@ -126,7 +126,7 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     mmu(&mut t, &computer.translation);
     nested(&mut t, values);
     costs(&mut t, &computer.lines, values);
-    work(&mut t, computer, values);
+    work(&mut t, values);
     t.0
 }
 
@@ -297,7 +297,7 @@ fn costs(t: &mut Text, lines: &LineTimes, values: &Values) {
     t.before("uncharge_page", &time(values.uncharge_page), LEFT);
 }
 
-fn work(t: &mut Text, computer: &Computer, values: &Values) {
+fn work(t: &mut Text, values: &Values) {
     t.section("[costs.work]");
     t.before("fault", &time(values.fault), LEFT);
     match values.large {
@@ -308,13 +308,13 @@ fn work(t: &mut Text, computer: &Computer, values: &Values) {
             t.guess("large", "\"13 us\"", hawkeye);
         }
     }
-    t.measured("call", computer.kernel.call);
-    t.before("region", &time(values.region), LEFT);
+    t.before("call", &time(values.call), LEFT);
     let count = "our own count of instructions and cache hits on this path, not measured";
     let work = [
         ("descend", "12"),
         ("scan", "2"),
         ("entry", "20"),
+        ("region", "40"),
         ("magazine", "25"),
         ("refill", "600"),
         ("block", "300"),
@@ -377,7 +377,6 @@ pub(super) mod tests {
                 read: line,
             },
             kernel: KernelTimes {
-                call: figure(100.0),
                 map: figure(1000.0),
                 touch: figure(1000.0),
                 zero_read: figure(500.0),

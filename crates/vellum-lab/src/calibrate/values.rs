@@ -16,8 +16,8 @@ pub struct Values {
     pub depth: u32,
     /// A fault taken and returned from.
     pub fault: f64,
-    /// A mapping made or unmade, beside its call.
-    pub region: f64,
+    /// A call that makes or unmakes a mapping.
+    pub call: f64,
     /// A page that becomes a program's, and one that is given back.
     pub charge_page: f64,
     /// See [`charge_page`](Values::charge_page).

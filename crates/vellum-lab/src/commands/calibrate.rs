@@ -131,7 +131,6 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
         ("line cleared, 2 MiB in one run", lines.run),
         ("line cleared around the caches", lines.around),
         ("line copied", lines.copied),
-        ("system call that does nothing", kernel.call),
         ("mapping made and unmade", kernel.map),
         ("first store to 4 KiB", kernel.touch),
         ("first load of 4 KiB", kernel.zero_read),
@@ -150,7 +149,7 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
 fn derived(values: &Values) -> [(&'static str, f64); 7] {
     [
         ("a page walk beside its reads", values.walk_start),
-        ("a mapping made or unmade, beside the call", values.region),
+        ("a call that makes or unmakes a mapping", values.call),
         ("a fault: entry and return", values.fault),
         ("a page that becomes a program's", values.charge_page),
         ("a page that is given back", values.uncharge_page),

@@ -205,7 +205,7 @@ impl<F: Format> SimState<F> {
             cpu.counts.dirty_assists += 1;
             let ctx = cpu.ctx;
             for tlb in cpu.tlbs() {
-                tlb.invalidate_page(Some(ctx), va, false);
+                tlb.drop_translation(ctx, va);
             }
             return self.walk_and_fill(c, va, kind, dependent);
         }

@@ -70,16 +70,24 @@ impl<F: Format> SimMachine<F> {
         if parts.nested.is_some_and(|n| !(4..=5).contains(&n.levels)) {
             return Err(BuildError::Parts("a hypervisor's page tables have 4 or 5 levels"));
         }
+        if parts.prefetch.is_some_and(|p| p.streams == 0 || p.train == 0 || p.depth == 0) {
+            return Err(BuildError::Parts("a prefetcher has streams, a train and a depth above 0"));
+        }
+        if parts.nested.is_some_and(|n| n.entries == 0 || n.ways == 0) {
+            return Err(BuildError::Parts("nested translations have entries and ways above 0"));
+        }
         let topology = topology(parts, &memory);
         let own = memory.frames();
         let frames = own + options.device_frames;
         let host = || BuildError::Host(frames >> 8);
         let nested = parts.nested.map(|n| NestedTables::new(frames, n.leaf(), n.levels));
-        let lines = nested.map_or(0, |tables| tables.end()).max(parts.caches.lines);
+        let own_lines = (frames * 64).max(parts.caches.lines);
+        let lines = nested.map_or(own_lines, |tables| tables.end().max(own_lines));
+        let caches = Hierarchy::new(&Shape { lines, ..parts.caches })?;
         let walk_check = options.check == Check::Walk;
         let state = SimState {
             cpus: (0..cpus).map(|c| CpuState::new(parts, c)).collect(),
-            caches: Hierarchy::new(&Shape { lines, ..parts.caches })?,
+            caches,
             memory,
             nested,
             ram: Ram::new(own, options.device_frames).ok_or_else(host)?,

@@ -15,10 +15,10 @@ use crate::machine::SimState;
 use crate::memory::Ticks;
 
 impl<F: Format> SimState<F> {
-    /// Finds the host address of a guest-physical one for a walk of CPU `c`; returns the time. A
-    /// translation at hand takes none.
+    /// Finds the host address of a guest-physical one for a walk of CPU `c` that has taken some time
+    /// already; returns the time. A translation at hand takes none.
     #[inline(never)]
-    pub(crate) fn nested_walk(&mut self, c: usize, address: u64) -> Ticks {
+    pub(crate) fn nested_walk(&mut self, c: usize, address: u64, after: Ticks) -> Ticks {
         let mut time = Ticks::ZERO;
         let Some(tables) = self.nested else { return time };
         let Some(kept) = &mut self.cpus[c].nested else { return time };
@@ -28,7 +28,7 @@ impl<F: Format> SimState<F> {
         let start = kept.start(address, tables.levels());
         for level in (tables.leaf()..=start).rev() {
             // A node of the tables lies in the memory node that it describes.
-            time += self.walker_read(c, tables.line(address, level), address >> 6);
+            time += self.walker_read(c, tables.line(address, level), address >> 6, after + time);
             if let Some(kept) = &mut self.cpus[c].nested
                 && level > tables.leaf()
             {

@@ -49,13 +49,24 @@ impl<F: Format> SimState<F> {
         }
     }
 
+    /// Which part of a page a speculative walk was for, where a TLB holds it in pieces.
+    fn piece_of(&mut self, entry: &Entry) -> u64 {
+        let Some(tables) = &self.nested else { return entry.va };
+        let piece = size_of_level(tables.leaf()).bytes();
+        match entry.leaf.bytes() / piece {
+            0 | 1 => entry.va,
+            pieces => entry.va + self.rng.below(pieces) * piece,
+        }
+    }
+
     /// Advances a walk; false if it is over.
     fn speculative_step(&mut self, n: usize) -> bool {
         let mut w = self.in_flight[n].clone();
         if let Some(mut entry) = w.leaf {
             entry.stale |= w.stale;
             let fetch = self.rng.one_in(4);
-            self.fill(w.cpu, entry, entry.va, fetch);
+            let va = self.piece_of(&entry);
+            self.fill(w.cpu, entry, va, fetch);
             let cpu = &mut self.cpus[w.cpu];
             cpu.forget();
             cpu.counts.speculative_walks += 1;

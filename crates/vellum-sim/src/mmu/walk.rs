@@ -27,15 +27,15 @@ pub(crate) enum Walked {
 }
 
 impl<F: Format> SimState<F> {
-    /// Time of one read of `line` by the walker of a CPU. The line is in the memory node of line
-    /// `home`.
+    /// Time of one read of `line` by the walker of a CPU, some time from now. The line is in the
+    /// memory node of line `home`.
     #[inline]
-    pub(crate) fn walker_read(&mut self, c: usize, line: u64, home: u64) -> Ticks {
+    pub(crate) fn walker_read(&mut self, c: usize, line: u64, home: u64, after: Ticks) -> Ticks {
         let served = self.caches.access(c, Agent::Walk, line, Kind::Load);
         let mut time = self.caches.latency(served.level);
         if served.level == Level::Memory {
             let cpu = &self.cpus[c];
-            time += self.memory.read(cpu.core.now(), cpu.node, home);
+            time += self.memory.read(cpu.core.now() + after, cpu.node, home);
             self.forget_recalled();
         }
         if served.write_backs > 0 {
@@ -99,9 +99,11 @@ impl<F: Format> SimState<F> {
                 }
             }
             if unknown {
-                time += self.nested_walk(c, source);
+                time += self.nested_walk(c, source, time);
             }
-            time += self.walker_read(c, source >> 6, source >> 6);
+            // Reads follow each other. One table's few are booked at once, a guest's many are not.
+            let after = if self.nested.is_some() { time } else { Ticks::ZERO };
+            time += self.walker_read(c, source >> 6, source >> 6, after);
             match F::meaning(raw, level) {
                 Meaning::Absent => break Walked::Fault { table: table >> 12 },
                 Meaning::Table(next, r) if level > 1 && next >> 12 < self.ram.frames() => {
@@ -147,7 +149,7 @@ impl<F: Format> SimState<F> {
                         break Walked::Stopped;
                     }
                     if self.nested.is_some() {
-                        time += self.nested_walk(c, frame + (va & (size.bytes() - 1)));
+                        time += self.nested_walk(c, frame + (va & (size.bytes() - 1)), time);
                     }
                     let va = size.base(va);
                     break Walked::Leaf(Entry {
@@ -222,15 +224,18 @@ impl<F: Format> SimState<F> {
         if self.walk_check {
             let mut overlap = None;
             for tlb in cpu.tlbs() {
-                let (start, end) = (entry.va, entry.va + entry.leaf.bytes());
+                // Pieces by the hypervisor's pages stand for themselves; others for their page.
+                let is_guest = self.nested.is_some();
+                let span = |e: &Entry| match is_guest {
+                    true => (e.va, e.va + e.size.bytes()),
+                    false => (e.leaf.base(e.va), e.leaf.base(e.va) + e.leaf.bytes()),
+                };
+                let (start, end) = span(&kept);
                 overlap = overlap.or(tlb
                     .iter()
                     .find(|o| {
-                        let base = o.leaf.base(o.va);
-                        o.ctx == entry.ctx
-                            && o.leaf != entry.leaf
-                            && base < end
-                            && start < base + o.leaf.bytes()
+                        let (from, to) = span(o);
+                        o.ctx == entry.ctx && o.leaf != entry.leaf && from < end && start < to
                     })
                     .copied());
             }

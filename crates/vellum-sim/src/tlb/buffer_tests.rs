@@ -172,6 +172,26 @@ fn invalidation_reaches_exactly_the_page_range_or_context_asked_for() {
 }
 
 #[test]
+fn a_translation_is_dropped_alone_where_its_page_is_held_in_pieces() {
+    let held = || {
+        let mut tlb = Tlb::new(&shape([bank(64, 4, &[PageSize::K4])], true));
+        for page in 0..8 {
+            tlb.insert(entry(0, PageSize::M2, 1), page << 12);
+        }
+        tlb.insert(entry(0, PageSize::M2, 2), 3 << 12);
+        tlb
+    };
+    let mut tlb = held();
+    tlb.drop_translation(1, 3 << 12);
+    tlb.validate().expect("consistent");
+    assert_eq!(tlb.live(), 8);
+    assert!(tlb.probe(1, 3 << 12).is_none() && tlb.probe(1, 4 << 12).is_some());
+    assert!(tlb.probe(2, 3 << 12).is_some(), "another context's");
+    let mut tlb = held();
+    assert_eq!(tlb.invalidate_page(Some(1), 3 << 12, false), 8, "a flush drops all of the page");
+}
+
+#[test]
 fn a_change_of_a_leaf_marks_its_entries_in_every_context_and_no_others() {
     let mut tlb = separate();
     put(&mut tlb, 0x5000, PageSize::K4, 1);

@@ -28,17 +28,28 @@ impl Tlb {
         count
     }
 
+    /// Drops the entry that translates an address in a context, and no other piece of its page.
+    pub fn drop_translation(&mut self, ctx: u16, va: u64) {
+        for size in PageSize::ALL {
+            if self.live[size as usize] > 0 {
+                self.drop_one(size, va, Some(ctx), false);
+            }
+        }
+    }
+
     fn drop_one(&mut self, size: PageSize, va: u64, ctx: Option<u16>, globals: bool) -> u32 {
-        let (mut count, mut global) = (0, 0);
+        let (mut count, mut global, mut pieces) = (0, 0, 0);
         if let Some(bank) = self.bank(size) {
             let gone = |e: &Entry| {
                 count += 1;
                 global += u32::from(e.flags.contains(Flags::GLOBAL));
+                pieces += u32::from(e.size != e.leaf);
             };
             bank.remove_page(size as u8, va >> size.shift(), |e| covers(e, ctx, globals), gone);
         }
         self.live[size as usize] -= count;
         self.globals -= global;
+        self.pieces -= pieces;
         count
     }
 

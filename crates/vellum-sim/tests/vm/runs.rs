@@ -280,13 +280,18 @@ fn a_machine_whose_largest_leaf_is_2_mib_and_one_without_a_second_level_tlb_work
     }
 }
 
+/// A machine that is a guest, backed by pages of a size.
+fn guest(mmu: MmuKind, page: PageSize) -> Parts {
+    let walk = WalkCacheShape { levels: [Some((2, 2)), Some((1, 1)), None, None] };
+    let nested = NestedShape { page, levels: 4, entries: 4, ways: 2, walk };
+    Parts { nested: Some(nested), ..parts(mmu) }
+}
+
 #[test]
 fn a_guest_of_a_hypervisor_sees_the_same_memory_under_the_same_rules() {
     let machines = ALL.into_iter().flat_map(|h| PageSize::ALL.map(|page| (h, page)));
     for (h, page) in machines {
-        let walk = WalkCacheShape { levels: [Some((2, 2)), Some((1, 1)), None, None] };
-        let nested = NestedShape { page, levels: 4, entries: 4, ways: 2, walk };
-        let parts = Parts { nested: Some(nested), ..parts(h) };
+        let parts = guest(h, page);
         for thp in ["never", "always"] {
             let clean = |r: Result<(), Stop>| {
                 r.unwrap_or_else(|s| panic!("{h:?} on {page:?} thp={thp}: {s}"));
@@ -330,6 +335,16 @@ fn found<W: Work>(bug: Bug, hunt: bool, work: W) {
 #[test]
 fn planted_skipped_remote_flush_under_the_library_stops() {
     found(Bug::SkippedRemoteFlush, true, Races);
+}
+
+#[test]
+fn planted_bugs_stop_on_a_guest_whose_large_pages_are_held_in_pieces() {
+    let work = [Bug::SkippedRemoteFlush, Bug::DeafTlb].map(|bug| With(bug, Races));
+    for (mmu, work) in ALL.into_iter().flat_map(|mmu| work.iter().map(move |w| (mmu, w))) {
+        let parts = guest(mmu, PageSize::K4);
+        let stops = |seed| on_parts(&parts, hunting(seed), &[("thp", "always")], work).is_err();
+        assert!((0..20).any(stops), "{:?} under {mmu:?}", work.0);
+    }
 }
 
 #[test]
