@@ -1,6 +1,7 @@
 //! `vellum run`: one trace on one machine, a column per variant.
 
 use serde_json::json;
+use vellum_sim::file::Machine;
 
 use super::machines;
 use super::output::{print, print_json};
@@ -14,6 +15,9 @@ use crate::switches::{self, VELLUM, Variant};
 
 /// A difference in faults beyond this deserves a flag: 5 %.
 const FAULTS_OFF: f64 = 0.05;
+
+/// A difference in time beyond this does: 25 %.
+const TIME_OFF: f64 = 0.25;
 
 /// Counters of a replay that used huge pages.
 const HUGE: [&str; 4] =
@@ -88,8 +92,9 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     if args.choices == Choices::Linux {
         out.push_str(&legend(&columns));
     }
-    for line in notes(&trace, &results, args.files) {
-        out.push_str(&line);
+    let time = native_time(&trace, &machine, &results);
+    for line in notes(&trace, &results, args.files).iter().chain(&time) {
+        out.push_str(line);
         out.push('\n');
     }
     out.push_str(&effort.line());
@@ -154,14 +159,52 @@ pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<Str
     notes
 }
 
+/// The time of the native run beside that of a column without huge pages, where both are of this
+/// computer: what is above 25 % off is said to be.
+pub fn native_time(trace: &Trace, machine: &Machine, results: &[Column<'_>]) -> Vec<String> {
+    let here = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let is_here = machine.name == "host" && trace.header.host_kernel == here.trim();
+    let (Some(native), Some(column)) = (trace.header.native, results.iter().find(base_pages))
+    else {
+        return Vec::new();
+    };
+    if !is_here || !native.thp_off {
+        return Vec::new();
+    }
+    let cycles = |name| column.finished.counters.get(name).unwrap_or(0) as f64;
+    let seconds = |cycles: f64| cycles / *machine.clock_hz as f64;
+    let program = seconds(cycles("cycles_program") + cycles("cycles_walk"));
+    let all = seconds(cycles("cycles_total"));
+    let measured = [native.user_us, native.system_us].map(|us| us as f64 / 1e6);
+    let took: f64 = measured.iter().sum();
+    let off = all / took - 1.0;
+    let mut lines = vec![format!(
+        "time:  natively {took:.3} s of CPU ({:.3} of them the system's); modelled {all:.3} s \
+         ({:.3}): {:+.0} %",
+        measured[1],
+        all - program,
+        off * 100.0
+    )];
+    if off.abs() > TIME_OFF {
+        lines.push(format!(
+            "       that is more than {:.0} % off: take ratios of this program with care \
+             (docs/truth.md)",
+            TIME_OFF * 100.0
+        ));
+    }
+    lines
+}
+
+/// Whether a column came to its end and used no huge pages.
+fn base_pages(column: &&Column<'_>) -> bool {
+    let used = |name| column.finished.counters.get(name).unwrap_or(0);
+    column.finished.complete && HUGE.iter().all(|name| used(name) == 0)
+}
+
 /// The native run, which has base pages alone, beside a column that used no others.
 fn native(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String> {
     let Some(native) = trace.header.native else { return Vec::new() };
     let faults = native.minor_faults as i64;
-    let base_pages = |c: &&Column<'_>| {
-        let used = |name| c.finished.counters.get(name).unwrap_or(0);
-        c.finished.complete && HUGE.iter().all(|name| used(name) == 0)
-    };
     let Some(column) = results.iter().find(base_pages) else {
         let taken = number::grouped(faults);
         return vec![format!(
