@@ -81,8 +81,8 @@ impl Chain<'_> {
         Figure::settle(|| pieces(&mut at) / CHAINS as f64)
     }
 
-    /// A step of one chase, and of any of [`CHAINS`] at once, where no cache has the next place: all
-    /// are flushed before they are gone through once. `None` where programs cannot flush.
+    /// A step of one chase, and of any of [`CHAINS`] at once, where no cache has the next place:
+    /// all are flushed before they are gone through once. `None` where programs cannot flush.
     pub(super) fn cold_steps(&self) -> Option<[Figure; 2]> {
         let (places, each) = (self.places.len(), self.places.len() / CHAINS);
         let settle = |run: &dyn Fn()| {

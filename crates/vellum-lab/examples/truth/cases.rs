@@ -31,8 +31,8 @@ const fn case(
 }
 
 /// Inferred from what is known of branches; not measured.
-const BRANCHES: &str = "a trace has the loads that wait for a mispredicted branch, and not the time \
-                        that a core needs to begin anew (inferred)";
+const BRANCHES: &str = "a trace has the loads that wait for a mispredicted branch, and not the \
+                        time that a core needs to begin anew (inferred)";
 /// Inferred from the difference to `touch-dense`, whose pages are cold.
 const WARM: &str = "frames that were given back a moment ago are warm for the kernel, too, and its \
                     prices are those of cold ones (inferred)";
@@ -61,8 +61,8 @@ pub const CASES: &[Case] = &[
     },
     Case {
         lacks: Some(
-            "a load that takes what a store has just written waits for it, which the model does not \
-             know (inferred)",
+            "a load that takes what a store has just written waits for it, which the model does \
+             not know (inferred)",
         ),
         ..case("sort", "sort", &[], "3 passes of a radix sort over 32 MiB")
     },

@@ -4,10 +4,10 @@
 //! text of a machine file, which is read like any other and so passes the same checks. What can be
 //! measured by itself (a latency, the time of a line) is written down as it is. The rest is what a
 //! simulated run of the same loop leaves unexplained: the price of a fault is the measured time of
-//! a first load less what the simulator has for its walk, its table and its entry ([`solve`]).
+//! a first load less what the simulator has for its walk, its table and its entry (`solve.rs`).
 //!
 //! The text is kept in the user's cache folder, since a measurement takes some seconds and a table
-//! is to say the same tomorrow ([`kept`]).
+//! is to say the same tomorrow (`kept.rs`).
 
 mod kept;
 mod loops;

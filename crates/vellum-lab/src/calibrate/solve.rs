@@ -1,8 +1,9 @@
 //! What a simulated run of a measured loop leaves unexplained.
 //!
 //! Each price is in one loop and in those after it alone, so that one pass decides all: walks
-//! first, which every loop has; then a fault that clears nothing; then what a page costs beside it; and so
-//! on. A price that comes out below nothing is nothing, and the loop is then predicted too slow.
+//! first, which every loop has; then a fault that clears nothing; then what a page costs beside
+//! it; and so on. A price that comes out below nothing is nothing, and the loop is then predicted
+//! too slow.
 
 use vellum_host::calibrate::{Computer, Figure};
 use vellum_sim::file::Machine;

@@ -22,8 +22,8 @@ pub struct Values {
     pub charge_page: f64,
     /// See [`charge_page`](Values::charge_page).
     pub uncharge_page: f64,
-    /// A fault served by a huge page, beside the fault and clearing; not known where the kernel gave
-    /// none.
+    /// A fault served by a huge page, beside the fault and clearing; not known where the kernel
+    /// gave none.
     pub large: Option<f64>,
     /// A line copied at copy-on-write.
     pub copy_line: f64,

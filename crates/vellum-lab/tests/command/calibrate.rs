@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use vellum_trace::NativeRun;
+
 use crate::common::{Said, Script, Temporary, vellum};
 
 /// Runs `vellum` with a cache folder of its own.
@@ -50,6 +52,23 @@ fn a_calibration_is_kept_printed_and_run_and_says_how_sure_it_is() {
     assert_eq!(run.code, Some(0), "{}", run.err);
     assert!(run.err.contains("host: measured"), "{}", run.err);
     assert_eq!(run.out, again.out, "the file is the machine");
+
+    // A native run of this kernel is set beside the time that is modelled.
+    let native = |seconds: u64| {
+        let mut s = Script::new();
+        let m = s.anon(600);
+        s.touch(m, 0..600);
+        let user_us = seconds * 1_000_000;
+        s.native = Some(NativeRun { user_us, thp_off: true, ..NativeRun::default() });
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux");
+        kernel.trim().clone_into(&mut s.kernel);
+        let trace = s.file("native.vt");
+        let args = ["run", "--trace", trace.path(), "--machine", "host", "--set", "thp=never"];
+        with_cache(&folder, &args).out
+    };
+    let said = native(100);
+    assert!(said.contains("time:  natively 100.000 s of CPU"), "{said}");
+    assert!(said.contains("-100 %") && said.contains("more than 25 % off"), "{said}");
     std::fs::remove_dir_all(&folder).expect("its own folder");
 }
 

@@ -57,6 +57,8 @@ pub struct Script {
     mappings: u32,
     files: u32,
     pub native: Option<NativeRun>,
+    /// The kernel it was recorded on.
+    pub kernel: String,
 }
 
 impl Script {
@@ -67,6 +69,7 @@ impl Script {
             mappings: 0,
             files: 0,
             native: None,
+            kernel: String::new(),
         }
     }
     pub fn push(&mut self, event: Event) -> &mut Self {
@@ -150,6 +153,7 @@ impl Script {
             arch: "x86_64".to_owned(),
             page_size: 4096,
             native: self.native,
+            host_kernel: self.kernel.clone(),
             ..Header::default()
         };
         let mut w =

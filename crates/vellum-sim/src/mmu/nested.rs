@@ -15,8 +15,8 @@ use crate::machine::SimState;
 use crate::memory::Ticks;
 
 impl<F: Format> SimState<F> {
-    /// Finds the host address of a guest-physical one for a walk of CPU `c` that has taken some time
-    /// already; returns the time. A translation at hand takes none.
+    /// Finds the host address of a guest-physical one for a walk of CPU `c` that has taken some
+    /// time already; returns the time. A translation at hand takes none.
     #[inline(never)]
     pub(crate) fn nested_walk(&mut self, c: usize, address: u64, after: Ticks) -> Ticks {
         let mut time = Ticks::ZERO;
