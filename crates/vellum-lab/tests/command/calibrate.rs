@@ -22,13 +22,14 @@ fn with_cache(cache: &Path, args: &[&str]) -> Said {
 }
 
 #[test]
-fn a_calibration_is_kept_printed_and_run_and_says_how_sure_it_is() {
+fn this_computer_is_measured_kept_and_run_or_it_is_said_why_not() {
     let folder = std::env::temp_dir().join(format!("vellum-cache-{}", std::process::id()));
     let file = Temporary::new("calibrated.toml");
     let said = with_cache(&folder, &["calibrate", "-o", file.path()]);
     if said.code == Some(1) {
-        assert!(said.err.contains("this computer cannot be measured"), "{}", said.err);
-        println!("SKIPPED: {}", said.err);
+        // A computer that does not describe itself, or has no memory free, is told so.
+        let why = said.err.lines().last().unwrap_or_default();
+        assert!(why.contains("this computer cannot be measured: "), "{}", said.err);
         return;
     }
     assert_eq!(said.code, Some(0), "{}", said.err);
