@@ -96,15 +96,20 @@ fn kept() -> Option<Host> {
     }
 }
 
-/// The file of this computer and this version.
+/// The file of this computer, its kernel and huge pages, and this version.
 fn path() -> Option<PathBuf> {
     let folder = std::env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
     let home = || Some(PathBuf::from(std::env::var_os("HOME").filter(|v| !v.is_empty())?));
     let folder = folder.or_else(|| Some(home()?.join(".cache")))?;
+    let found = topology::read(Path::new("/")).ok()?;
+    // Not its memory: a guest's grows and shrinks.
+    let caches = [Some(found.l1d), Some(found.l2), found.llc];
+    let computer = format!("{} {} {caches:?} {}", found.model, found.cpus, found.nodes.len());
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let huge = read("/sys/kernel/mm/transparent_hugepage/enabled");
     let mut hasher = DefaultHasher::new();
-    let topology = topology::read(Path::new("/")).ok()?;
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    (format!("{topology:?}"), kernel, env!("CARGO_PKG_VERSION"), FORMAT).hash(&mut hasher);
+    (computer, kernel, huge, env!("CARGO_PKG_VERSION"), FORMAT).hash(&mut hasher);
     Some(folder.join("vellum").join(format!("host-{:016x}.toml", hasher.finish())))
 }
 
