@@ -33,7 +33,14 @@ impl Host {
 
     /// When it was measured, for people.
     pub fn when(&self) -> String {
-        let Some(measured) = self.measured else { return "measured just now".to_owned() };
+        let Some(measured) = self.measured else {
+            return match self.path {
+                Some(_) => "measured just now".to_owned(),
+                None => {
+                    "measured just now, and not kept: no cache folder can be written".to_owned()
+                }
+            };
+        };
         let Ok(age) = measured.elapsed() else { return "measured before".to_owned() };
         let (minutes, hours) = (age.as_secs() / 60, age.as_secs() / 3600);
         match (minutes, hours) {
@@ -98,7 +105,8 @@ fn kept() -> Option<Host> {
 
 /// The file of this computer, its kernel and huge pages, and this version.
 fn path() -> Option<PathBuf> {
-    let folder = std::env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+    // A relative path there is to be ignored, says the specification.
+    let folder = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|f| f.is_absolute());
     let home = || Some(PathBuf::from(std::env::var_os("HOME").filter(|v| !v.is_empty())?));
     let folder = folder.or_else(|| Some(home()?.join(".cache")))?;
     let found = topology::read(Path::new("/")).ok()?;

@@ -86,7 +86,7 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
         "name = \"host\"\ndescription = \"this host: {}, {} CPUs\"\n",
         topology.model, topology.cpus
     );
-    let chain = "measured on this host: a chain of shifts and exclusive ors, six cycles a step";
+    let chain = "measured on this host: a chain of exclusive ors of registers, a cycle each";
     t.before("clock_hz", &computer.clock_hz.to_string(), chain);
     t.constant("cpus", &topology.cpus.to_string(), "outside", KERNEL);
     t.constant("cpus_per_llc", &topology.cpus_per_llc.to_string(), "outside", KERNEL);

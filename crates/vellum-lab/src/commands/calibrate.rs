@@ -37,6 +37,12 @@ fn writable(path: &Path) -> Result<(), LabError> {
             path.display()
         )));
     }
+    if path.extension().is_none_or(|e| e != "toml") {
+        return Err(LabError::usage(format_args!(
+            "{}: give it a name that ends in .toml; --machine knows files by that",
+            path.display()
+        )));
+    }
     match path.parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
         Some(folder) => Err(LabError::usage(format_args!(
             "{}: the folder {} does not exist; make it first",
@@ -87,7 +93,7 @@ fn report(found: &Calibration) -> String {
 
 fn conditions(out: &mut String, computer: &Computer, values: &Values) {
     if let Some([load, _]) = computer.load {
-        let busy = if load > 0.5 { ": others use it, too" } else { "" };
+        let busy = if load > 0.5 { ", so others use it, too" } else { "" };
         let _ = writeln!(out, "load when it began: {load:.2}{busy}");
     }
     match (computer.is_guest, values.nested) {

@@ -79,6 +79,7 @@ fn a_file_that_cannot_be_written_is_said_before_anything_is_measured() {
     for (path, why) in [
         (folder.to_str().expect("a name"), "is a folder"),
         ("no/such/folder/x.toml", "no/such/folder does not exist"),
+        ("x.txt", "a name that ends in .toml"),
     ] {
         let said = vellum(&["calibrate", "-o", path]);
         assert_eq!(said.code, Some(2), "{}", said.err);
