@@ -43,6 +43,10 @@ pub fn page(
         [lines, pages].map(|t| t[1..].iter().map(|other| moved(&t[0], other)).fold(0.0, f64::max));
     let factor = |b: super::loops::Benchmark| b.published_loops / b.loops;
     let less = saved(lines, 1);
+    let fetches_ahead = match context.machine.prefetcher() {
+        None => "The model has no hardware prefetcher",
+        Some(_) => "The model's prefetcher follows the program, and not walks",
+    };
     let transform = |load: usize, column: usize| {
         let pages = &resident.loads[load];
         pages[column] as f64 / pages[0] as f64
@@ -152,7 +156,7 @@ pub fn page(
              the page pass 2 MiB of zeros through the caches."
                 .into(),
             format!(
-                "The model has no hardware prefetcher: {:.2} reads of the LLC a comparison by \
+                "{fetches_ahead}: {:.2} reads of the LLC a comparison by \
                  tables ({:.2} published) are lines of the tables themselves, read in order, \
                  which that core's second level fetches ahead: with it walks would cost less, and \
                  so would dense reads by the page. How memcmp was written is not published: 4 \
