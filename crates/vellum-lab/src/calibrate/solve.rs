@@ -76,13 +76,21 @@ fn walks(computer: &Computer, values: &mut Values) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The time that brings simulated steps nearest to measured ones when each gets it, in steps of
-/// half a nanosecond, and by how much they are still off: the root of the mean square, as a share.
-fn start_of_walk(steps: &[(f64, f64)]) -> (f64, f64) {
+/// A step of a chase: what was measured, what is simulated where walks take nothing beside their
+/// reads, and how many walks it has.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    measured: f64,
+    simulated: f64,
+    walks: f64,
+}
+
+/// The time of a walk that brings simulated steps nearest to measured ones, in steps of half a
+/// nanosecond, and by how much they are still off: the root of the mean square, as a share.
+fn start_of_walk(steps: &[Step]) -> (f64, f64) {
     let off = |start: f64| {
-        let each =
-            steps.iter().map(|(measured, simulated)| ((simulated + start) / measured).ln().powi(2));
-        (each.sum::<f64>() / steps.len().max(1) as f64).sqrt().exp() - 1.0
+        let each = steps.iter().map(|s| ((s.simulated + start * s.walks) / s.measured).ln());
+        (each.map(|e| e * e).sum::<f64>() / steps.len().max(1) as f64).sqrt().exp() - 1.0
     };
     let tried = (0..200).map(|n| f64::from(n) / 2.0).map(|start| (start, off(start)));
     tried.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
@@ -101,15 +109,21 @@ fn depth(computer: &Computer, values: &Values) -> Result<u32, LabError> {
     Ok(best.1)
 }
 
-/// Steps of the chases that no TLB holds: measured and simulated.
-fn chases(computer: &Computer, values: &Values) -> Result<Vec<(f64, f64)>, LabError> {
-    let machine = at(computer, values)?;
+/// Steps of the chases that no TLB of 4 KiB pages holds.
+fn chases(computer: &Computer, values: &Values) -> Result<Vec<Step>, LabError> {
+    let walk_start = values.walk_start + STEP;
+    let machines = [*values, Values { walk_start, ..*values }].map(|v| at(computer, &v));
+    let [bare, slow] = machines;
+    let (bare, slow) = (bare?, slow?);
     let beyond = |pages: usize| pages > computer.places.tlb[1] as usize;
     let mut steps = Vec::new();
     for chase in computer.places.chases.iter().filter(|c| beyond(c.pages)) {
         let measured = [(false, Some(chase.small)), (true, chase.huge)];
         for (huge, figure) in measured.into_iter().filter_map(|(h, f)| Some((h, f?))) {
-            steps.push((figure.ns, nanoseconds(&machine, Loop::Chase(chase.pages, huge))?));
+            let act = Loop::Chase(chase.pages, huge);
+            let simulated = nanoseconds(&bare, act)?;
+            let walks = (nanoseconds(&slow, act)? - simulated) / STEP;
+            steps.push(Step { measured: figure.ns, simulated, walks });
         }
     }
     Ok(steps)
@@ -122,11 +136,15 @@ mod tests {
 
     #[test]
     fn a_walk_gets_the_time_that_brings_all_chases_nearest() {
-        let (start, off) = start_of_walk(&[(30.0, 10.0), (50.0, 30.0), (100.0, 80.0)]);
+        let step = |measured, simulated, walks| Step { measured, simulated, walks };
+        let every = [step(30.0, 10.0, 1.0), step(50.0, 30.0, 1.0), step(100.0, 80.0, 1.0)];
+        let (start, off) = start_of_walk(&every);
         assert_eq!(start, 20.0);
         assert!(off < 1e-9);
-        let (start, off) = start_of_walk(&[(20.0, 30.0), (40.0, 50.0)]);
+        let (start, off) = start_of_walk(&[step(20.0, 30.0, 1.0), step(40.0, 50.0, 1.0)]);
         assert!(start == 0.0 && off > 0.2, "never below nothing");
+        let (start, off) = start_of_walk(&[step(30.0, 10.0, 1.0), step(5.0, 5.0, 0.0)]);
+        assert_eq!((start, off < 1e-9), (20.0, true), "what does not walk does not pay");
     }
 
     /// The promise of all prices: each loop takes on the simulated machine what it took here.
