@@ -33,6 +33,10 @@ impl Rng {
     pub fn below(&mut self, n: u64) -> u64 {
         ((self.draw() as u128 * n as u128) >> 64) as u64
     }
+    /// Puts items into an order of chance.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        (1..items.len()).rev().for_each(|i| items.swap(i, self.below(i as u64 + 1) as usize));
+    }
     /// True once in `n`.
     #[inline]
     pub fn once_in(&mut self, n: u64) -> bool {

@@ -91,8 +91,7 @@ impl Area {
     }
     /// Reads or writes one byte every `step` bytes.
     pub fn touch(&self, step: u64, write: bool) {
-        // SAFETY: inside the mapping, which nobody else knows.
-        unsafe { touch(self.at, self.bytes, step as usize, write) }
+        self.touch_part(0..self.bytes as u64, step, write);
     }
     /// The same in a part of it.
     pub fn touch_part(&self, bytes: Range<u64>, step: u64, write: bool) {
@@ -252,8 +251,7 @@ pub fn turn(
     let mut a = Some(area(true)?);
     let before = conditions::host_faults();
     phase("fault/2m-write", large / HUGE, &mut || a.iter().for_each(|a| a.touch(HUGE, true)));
-    let range = a.as_ref().map_or(0..0, Area::range);
-    let huge = conditions::huge_bytes(range).is_some_and(|b| b >= large)
+    let huge = a.as_ref().is_some_and(Area::is_huge)
         && conditions::host_faults() - before <= large / HUGE + 16;
     phase("unmap/2m-page", large / HUGE, &mut || drop(a.take()));
     if !huge {

@@ -38,7 +38,7 @@ pub(super) struct Chain<'a> {
 pub(super) fn lines(bytes: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..bytes.max(2 * SPACING)).step_by(SPACING).collect();
     let mut rng = Rng::new(1);
-    places.chunks_mut(BLOCK / SPACING).for_each(|block| shuffle(block, &mut rng));
+    places.chunks_mut(BLOCK / SPACING).for_each(|block| rng.shuffle(block));
     places
 }
 
@@ -47,14 +47,8 @@ pub fn pages(pages: usize) -> Vec<usize> {
     let mut rng = Rng::new(2);
     let line = |page: usize, rng: &mut Rng| page * PAGE + rng.below(64) as usize * LINE;
     let mut places: Vec<usize> = (0..pages.max(2)).map(|page| line(page, &mut rng)).collect();
-    shuffle(&mut places, &mut rng);
+    rng.shuffle(&mut places);
     places
-}
-
-fn shuffle(places: &mut [usize], rng: &mut Rng) {
-    for i in (1..places.len()).rev() {
-        places.swap(i, rng.below(i as u64 + 1) as usize);
-    }
 }
 
 impl Chain<'_> {

@@ -9,25 +9,29 @@ use super::figure::{Figure, fastest};
 const STEPS: usize = 10_000;
 const CYCLES: usize = 100;
 
-/// A chain of exclusive ors of two registers. No core takes less than a cycle for one: there is
-/// nothing to rename or to know beforehand, as there is for moves and small constants.
+/// An exclusive or of two registers into the first.
+#[cfg(target_arch = "x86_64")]
+macro_rules! step {
+    () => {
+        "xor {x}, {y}"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! step {
+    () => {
+        "eor {x}, {x}, {y}"
+    };
+}
+
+/// A chain of exclusive ors. No core takes less than a cycle for one: there is nothing to rename or
+/// to know beforehand, as there is for moves and small constants.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn chain(mut x: u64, y: u64) -> u64 {
     // SAFETY: arithmetic on two registers.
     unsafe {
-        #[cfg(target_arch = "x86_64")]
         core::arch::asm!(
             ".rept 100",
-            "xor {x}, {y}",
-            ".endr",
-            x = inout(reg) x,
-            y = in(reg) y,
-            options(pure, nomem, nostack)
-        );
-        #[cfg(target_arch = "aarch64")]
-        core::arch::asm!(
-            ".rept 100",
-            "eor {x}, {x}, {y}",
+            step!(),
             ".endr",
             x = inout(reg) x,
             y = in(reg) y,

@@ -111,10 +111,8 @@ fn depth(computer: &Computer, values: &Values) -> Result<u32, LabError> {
 
 /// Steps of the chases that no TLB of 4 KiB pages holds.
 fn chases(computer: &Computer, values: &Values) -> Result<Vec<Step>, LabError> {
-    let walk_start = values.walk_start + STEP;
-    let machines = [*values, Values { walk_start, ..*values }].map(|v| at(computer, &v));
-    let [bare, slow] = machines;
-    let (bare, slow) = (bare?, slow?);
+    let slow = Values { walk_start: values.walk_start + STEP, ..*values };
+    let (bare, slow) = (at(computer, values)?, at(computer, &slow)?);
     let beyond = |pages: usize| pages > computer.places.tlb[1] as usize;
     let mut steps = Vec::new();
     for chase in computer.places.chases.iter().filter(|c| beyond(c.pages)) {

@@ -1,25 +1,8 @@
 //! `vellum calibrate`, and the machine `host` that it leaves.
 
-use std::path::Path;
-use std::process::Command;
-
 use vellum_trace::NativeRun;
 
-use crate::common::{Said, Script, Temporary, vellum};
-
-/// Runs `vellum` with a cache folder of its own.
-fn with_cache(cache: &Path, args: &[&str]) -> Said {
-    let output = Command::new(env!("CARGO_BIN_EXE_vellum"))
-        .args(args)
-        .env("XDG_CACHE_HOME", cache)
-        .output()
-        .expect("the command is built beside its tests");
-    Said {
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        code: output.status.code(),
-    }
-}
+use crate::common::{Script, Temporary, vellum, with_cache};
 
 #[test]
 fn this_computer_is_measured_kept_and_run_or_it_is_said_why_not() {
@@ -70,6 +53,19 @@ fn this_computer_is_measured_kept_and_run_or_it_is_said_why_not() {
     let said = native(100);
     assert!(said.contains("time:  natively 100.000 s of CPU"), "{said}");
     assert!(said.contains("-100 %") && said.contains("more than 25 % off"), "{said}");
+
+    // A kept file that is no machine any more is put aside, not overwritten.
+    let kept = || {
+        let files = std::fs::read_dir(folder.join("vellum")).expect("a folder");
+        files.map(|f| f.expect("a file").path()).collect::<Vec<_>>()
+    };
+    let file = kept().pop().expect("the calibration");
+    std::fs::write(&file, "cpus = 3 # mine").expect("written");
+    let again = with_cache(&folder, &["machines", "host", "--toml"]);
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert!(again.err.contains("the file is") && again.out.contains("clock_hz"), "{}", again.err);
+    let aside = std::fs::read_to_string(file.with_extension("bad")).expect("put aside");
+    assert_eq!((aside.as_str(), kept().len()), ("cpus = 3 # mine", 2));
     std::fs::remove_dir_all(&folder).expect("its own folder");
 }
 

@@ -1,7 +1,7 @@
 //! Running the command, and making small traces for it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use vellum_trace::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
@@ -16,10 +16,17 @@ pub struct Said {
 
 /// Runs `vellum` with these arguments.
 pub fn vellum(args: &[&str]) -> Said {
-    let output: Output = Command::new(env!("CARGO_BIN_EXE_vellum"))
-        .args(args)
-        .output()
-        .expect("the command is built beside its tests");
+    run(Command::new(env!("CARGO_BIN_EXE_vellum")).args(args))
+}
+
+/// The same with `host` kept in a folder of its own.
+pub fn with_cache(cache: &Path, args: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+    run(command.args(args).env("XDG_CACHE_HOME", cache))
+}
+
+fn run(command: &mut Command) -> Said {
+    let output: Output = command.output().expect("the command is built beside its tests");
     Said {
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),

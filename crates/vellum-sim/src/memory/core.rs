@@ -12,11 +12,8 @@
 //! them. Rejected: a cycle-by-cycle pipeline, a hundred times slower and with unpublished
 //! constants; a fixed "memory parallelism" divisor, which cannot tell a chain from a stride.
 
+use super::pending::{CAPACITY, Pending, Queue};
 use super::ticks::Ticks;
-
-/// Entries of each queue: loads that have not retired (a core's load queue is of this size), and
-/// fill buffers at most.
-pub const CAPACITY: usize = 64;
 
 /// The constants of a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,22 +33,6 @@ pub struct Overlap {
     pub load: Ticks,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Pending {
-    done: Ticks,
-    /// Number of the instruction.
-    position: u64,
-    /// The part of its time that its translation took, in 255ths.
-    translation: u8,
-}
-
-impl Pending {
-    /// How much of a wait for this access its translation is to blame for.
-    fn blame(&self, wait: Ticks) -> Ticks {
-        Ticks(wait.0 * u64::from(self.translation) / 255)
-    }
-}
-
 /// Times before which an access cannot be done.
 #[derive(Clone, Copy, Default)]
 struct Bounds {
@@ -61,55 +42,6 @@ struct Bounds {
     ready: Ticks,
     /// Its line, fetched ahead, arrives; zero for all others.
     arrival: Ticks,
-}
-
-/// A ring of pending accesses.
-#[derive(Clone, Debug)]
-struct Queue {
-    ring: [Pending; CAPACITY],
-    head: usize,
-    len: usize,
-}
-
-impl Queue {
-    const EMPTY: Queue = Queue {
-        ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0 }; CAPACITY],
-        head: 0,
-        len: 0,
-    };
-
-    #[inline(always)]
-    fn at(&self, n: usize) -> &Pending {
-        &self.ring[(self.head + n) % CAPACITY]
-    }
-    #[inline(always)]
-    fn first(&self) -> Option<Pending> {
-        (self.len > 0).then(|| self.ring[self.head])
-    }
-    #[inline(always)]
-    fn pop(&mut self) {
-        self.head = (self.head + 1) % CAPACITY;
-        self.len -= 1;
-    }
-    #[inline(always)]
-    fn push(&mut self, p: Pending) {
-        self.ring[(self.head + self.len) % CAPACITY] = p;
-        self.len += 1;
-    }
-    /// Pushes, keeping the order of `done`; the newest is nearly always the last.
-    #[inline(always)]
-    fn push_by_time(&mut self, p: Pending) {
-        let mut n = self.len;
-        self.len += 1;
-        while n > 0 && self.at(n - 1).done > p.done {
-            self.ring[(self.head + n) % CAPACITY] = *self.at(n - 1);
-            n -= 1;
-        }
-        self.ring[(self.head + n) % CAPACITY] = p;
-    }
-    fn iter(&self) -> impl Iterator<Item = &Pending> {
-        (0..self.len).map(|n| self.at(n))
-    }
 }
 
 /// A core: its clock, its retired instructions and its unfinished accesses.
@@ -235,12 +167,12 @@ impl Core {
     /// it is done. `fills`: it holds a fill buffer until then.
     #[inline]
     fn start(&mut self, bounds: Bounds, latency: Ticks, loads: bool, fills: bool) -> Ticks {
-        if fills && self.fills.len == self.overlap.fill_buffers as usize {
+        if fills && self.fills.len() == self.overlap.fill_buffers as usize {
             let first = *self.fills.at(0);
             self.wait_for(first);
             self.fills.pop();
         }
-        if loads && self.loads.len == CAPACITY {
+        if loads && self.loads.len() == CAPACITY {
             let first = *self.loads.at(0);
             self.wait_for(first);
             self.loads.pop();
@@ -318,9 +250,19 @@ impl Core {
         dependent: bool,
         fills: bool,
     ) -> Ticks {
+        let bounds = Bounds { known: self.known(dependent), ready, arrival: Ticks::ZERO };
+        self.load_within(bounds, latency, fills)
+    }
+
+    /// When the address of the next access is known.
+    #[inline]
+    fn known(&self, dependent: bool) -> Ticks {
+        if dependent { self.last } else { Ticks::ZERO }
+    }
+
+    #[inline]
+    fn load_within(&mut self, bounds: Bounds, latency: Ticks, fills: bool) -> Ticks {
         let start = self.now;
-        let known = if dependent { self.last } else { Ticks::ZERO };
-        let bounds = Bounds { known, ready, arrival: Ticks::ZERO };
         self.last = self.start(bounds, latency, true, fills);
         self.now - start
     }
@@ -350,10 +292,9 @@ impl Core {
     /// When a miss would go beyond the first level that is translated at `ready`: with its address
     /// known and a fill buffer free.
     pub fn miss_starts(&self, ready: Ticks, dependent: bool) -> Ticks {
-        let known = if dependent { self.last } else { Ticks::ZERO };
-        let full = self.fills.len == self.overlap.fill_buffers as usize;
+        let full = self.fills.len() == self.overlap.fill_buffers as usize;
         let buffer = if full { self.fills.at(0).done } else { Ticks::ZERO };
-        self.now.max(known).max(ready).max(buffer)
+        self.now.max(self.known(dependent)).max(ready).max(buffer)
     }
 
     /// As [`load_after`](Core::load_after) for a load that misses the first level and whose line,
@@ -365,10 +306,8 @@ impl Core {
         arrival: Ticks,
         dependent: bool,
     ) -> Ticks {
-        let start = self.now;
-        let known = if dependent { self.last } else { Ticks::ZERO };
-        self.last = self.start(Bounds { known, ready, arrival }, latency, true, true);
-        self.now - start
+        let bounds = Bounds { known: self.known(dependent), ready, arrival };
+        self.load_within(bounds, latency, true)
     }
 
     /// As [`store_after`](Core::store_after) for a store that misses the first level and whose
@@ -386,7 +325,8 @@ impl Core {
         let done = self.loads.iter().chain(self.fills.iter()).map(|p| p.done).max();
         let walked = self.walkers.iter().max().copied().unwrap_or_default();
         self.now = self.now.max(done.unwrap_or_default()).max(walked);
-        (self.loads.len, self.fills.len) = (0, 0);
+        self.loads.clear();
+        self.fills.clear();
         self.set_limit();
         self.now - start
     }
@@ -407,10 +347,11 @@ impl Core {
 
     /// Unfinished accesses are counted right and within bounds.
     pub fn validate(&self) -> Result<(), String> {
-        if self.fills.len > self.overlap.fill_buffers as usize {
+        if self.fills.len() > self.overlap.fill_buffers as usize {
             return Err(format!(
                 "{} fill buffers in use of {}",
-                self.fills.len, self.overlap.fill_buffers
+                self.fills.len(),
+                self.overlap.fill_buffers
             ));
         }
         if !self.fills.iter().is_sorted_by_key(|p| p.done)

@@ -3,6 +3,7 @@
 mod core;
 mod nested_tables;
 mod numa;
+mod pending;
 mod ticks;
 
 pub use self::core::{Core, Overlap};

@@ -224,18 +224,15 @@ impl<F: Format> SimState<F> {
         if self.walk_check {
             let mut overlap = None;
             for tlb in cpu.tlbs() {
-                // Pieces by the hypervisor's pages stand for themselves; others for their page.
-                let is_guest = self.nested.is_some();
-                let span = |e: &Entry| match is_guest {
-                    true => (e.va, e.va + e.size.bytes()),
-                    false => (e.leaf.base(e.va), e.leaf.base(e.va) + e.leaf.bytes()),
-                };
-                let (start, end) = span(&kept);
+                // What is held in pieces stands for these alone.
+                let (start, end) = (kept.va, kept.va + kept.size.bytes());
                 overlap = overlap.or(tlb
                     .iter()
                     .find(|o| {
-                        let (from, to) = span(o);
-                        o.ctx == entry.ctx && o.leaf != entry.leaf && from < end && start < to
+                        o.ctx == entry.ctx
+                            && o.leaf != entry.leaf
+                            && o.va < end
+                            && start < o.va + o.size.bytes()
                     })
                     .copied());
             }

@@ -154,8 +154,6 @@ impl<F: Format> SimState<F> {
             if let Some(Err(why)) = nested {
                 self.fail(c, Rule::Contract, None, None, format!("nested translations: {why}"));
             }
-        }
-        for c in 0..self.cpus.len() {
             let prefetcher = self.cpus[c].prefetcher.as_ref();
             if let Some(Err(why)) = prefetcher.map(|p| p.validate()) {
                 self.fail(c, Rule::Contract, None, None, format!("prefetcher: {why}"));

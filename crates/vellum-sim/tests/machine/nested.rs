@@ -7,6 +7,7 @@ use vellum::addr::{Order, Pfn};
 use vellum::entry::Entry;
 use vellum::machine::{Machine, Scope, Use};
 use vellum_sim::format::X86;
+use vellum_sim::memory::Ticks;
 use vellum_sim::tlb::{NestedShape, PageSize, WalkCacheShape};
 use vellum_sim::{BuildError, Check, Counters, Cpu, Kind, Options, Parts, SimMachine};
 use vellum_testkit::ext::MachineExt;
@@ -280,6 +281,69 @@ fn a_tlb_entry_is_as_large_as_the_smaller_of_the_two_pages() {
             sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
         }
     }
+}
+
+/// A CPU of a guest on 4 KiB pages that has a clean page of 2 MiB at [`A`].
+fn in_pieces(options: Options, program: impl FnOnce(&Kernel<'_, X86>, &Cpu<'_, X86>)) {
+    let mut p = parts(MmuKind::X86);
+    p.nested = Some(bare(PageSize::K4, 4));
+    p.tlb_l1d.banks[0].entries = 8;
+    p.tlb_l1d.banks[0].ways = 8;
+    let sim = SimMachine::<X86>::build(&p, options).expect("it can be built");
+    let next = Cell::new(16);
+    sim.solo(0, |cpu| {
+        let k = Kernel::new(&sim, &next, 1);
+        k.load();
+        let pfn = k.block(Order::HUGE, Use::Data);
+        k.sim.zero_out(pfn, 512);
+        k.set_at(A, 2, Entry::Leaf(pfn, RW_CLEAN));
+        program(&k, cpu);
+    })
+    .unwrap_or_else(|stop| panic!("{stop}"));
+}
+
+#[test]
+fn a_first_store_to_a_clean_page_walks_for_its_own_piece_alone() {
+    in_pieces(options(Check::Walk), |k, cpu| {
+        (0..4).for_each(|n| assert!(load(cpu, A + n * 4096)));
+        let before = k.sim.counters(0);
+        assert!(store(cpu, A) && (1..4).all(|n| load(cpu, A + n * 4096)));
+        let c = k.sim.counters(0).since(&before);
+        assert_eq!((get(&c, "dirty_assists"), get(&c, "walks_data")), (1, 1));
+    });
+}
+
+#[test]
+fn speculation_fills_any_piece_of_a_page() {
+    let filled = |seed| {
+        let found = Cell::new(0);
+        in_pieces(hunting(seed), |k, cpu| {
+            for n in 1..512 {
+                // Only what nobody asked for is there before it is asked for.
+                let c = counted(k, cpu, A + n * 4096);
+                found.set(found.get() + u64::from(get(&c, "walks_data") == 0));
+            }
+        });
+        found.get()
+    };
+    assert!((0..40).any(|seed| filled(seed) > 0), "no piece but the first");
+}
+
+#[test]
+fn a_walks_reads_follow_each_other_and_do_not_queue_for_their_node_at_once() {
+    // A line of a node takes half of what a read of it takes: one after the other there is no wait.
+    let time = |line: Ticks| {
+        let mut p = guest(Some(bare(PageSize::K4, 4)));
+        let latency = p.numa.latency[0][0];
+        p.numa.line_time = vec![line.min(Ticks(latency.0 / 2)); 2];
+        let time = Cell::new(0);
+        on(&p, |k, cpu, next| {
+            map_apart(k, A, PageSize::K4, next);
+            time.set(get(&counted(k, cpu, A), "walk_cycles"));
+        });
+        time.get()
+    };
+    assert_eq!(time(Ticks(1)), time(Ticks(u64::MAX)));
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Fixture {
         host.vm.reserve(FIRST, pages as u64).map_err(io::Error::other)?;
         let mut rng = Rng::new(0x5ca1ab1e);
         let mut all: Vec<u64> = (0..pages as u64).collect();
-        shuffle(&mut all, &mut rng);
+        rng.shuffle(&mut all);
         let order = all.iter().map(|&i| (FIRST.add(i), Va(i * PAGE_SIZE as u64))).collect();
         let caches = geometry::here();
         // What most processors have, where nobody says.
@@ -271,10 +271,6 @@ impl Fixture {
     }
 }
 
-fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
-    (1..items.len()).rev().for_each(|i| items.swap(i, rng.below(i as u64 + 1) as usize));
-}
-
 /// What every way took at every workload; the library's way is `None`.
 pub(super) type Measured = BTreeMap<Workload, BTreeMap<Option<Method>, Samples>>;
 
@@ -292,7 +288,7 @@ pub(super) fn sample(fixture: &Fixture, effort: Effort, library: bool) -> Measur
             break;
         }
         for workload in fixture.workloads(used) {
-            shuffle(&mut ways, &mut rng);
+            rng.shuffle(&mut ways);
             for &way in &ways {
                 let ns = fixture.measure(workload, way);
                 // The first turn warms up.
