@@ -29,20 +29,22 @@ pub const FEWEST: usize = 6;
 
 /// The median; of an even number of values the mean of the two in the middle.
 pub fn median(values: &[f64]) -> f64 {
-    ratios(values).median()
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
 }
 
 /// The median with its interval of 95 %.
 pub fn of_median(values: &[f64]) -> Estimate {
-    let ratios = ratios(values);
+    let mut ratios = Ratios::default();
+    values.iter().for_each(|&value| ratios.add(value));
     let (low, high) = ratios.interval();
-    Estimate { value: ratios.median(), low, high }
-}
-
-fn ratios(values: &[f64]) -> Ratios {
-    let mut all = Ratios::default();
-    values.iter().for_each(|&value| all.add(value));
-    all
+    Estimate { value: median(values), low, high }
 }
 
 /// The median with the least and the greatest value.
