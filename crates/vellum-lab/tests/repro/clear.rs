@@ -160,3 +160,41 @@ fn the_pages_are_readable_and_docs_clear_md_says_the_same() {
     both().iter().for_each(is_readable);
     holds_document(&EXPERIMENT, both());
 }
+
+#[test]
+fn less_memory_touches_less_gives_the_same_figures_and_is_judged_by_nothing_published() {
+    let small = machine("milan").with("nodes.0.memory", "\"4 GiB\"").expect("a machine");
+    let page = (EXPERIMENT.sim)(&Context { machine: &small, seed: 1 }).expect("it runs");
+    assert!(page.title.ends_with("2 GiB"), "{}", page.title);
+    assert!(page.statements.is_empty(), "the file is not the shipped one");
+    assert!(page.limits.iter().any(|s| s.contains("2 GiB are touched")), "{:?}", page.limits);
+    let whole = &both()[0];
+    assert_eq!(page.tables[0].rows.len(), whole.tables[0].rows.len());
+    for (small, whole) in page.tables[0].rows.iter().zip(&whole.tables[0].rows) {
+        assert_eq!(small.published, [None, None]);
+        for (small, whole) in small.ours.iter().zip(whole.ours) {
+            let (small, whole) = (small.expect("measured"), whole.expect("measured"));
+            assert!((small / whole - 1.0).abs() < 0.01, "{small} of 2 GiB, {whole} of 64 GiB");
+        }
+    }
+}
+
+#[test]
+fn a_machine_without_room_for_pages_of_1_gib_has_rows_of_2_mib_and_says_so() {
+    let page = (EXPERIMENT.sim)(&Context { machine: &machine("tiny"), seed: 1 }).expect("it runs");
+    assert!(page.tables[0].rows.iter().all(|row| row.name.starts_with("2 MiB")), "{page:?}");
+    assert!(page.limits.iter().any(|s| s.contains("left out")), "{:?}", page.limits);
+    let none = machine("milan").with("nodes.0.memory", "\"2 MiB\"");
+    let refused = none.ok().map(|m| (EXPERIMENT.sim)(&Context { machine: &m, seed: 1 }));
+    assert!(refused.is_none_or(|r| r.is_err()));
+}
+
+#[test]
+fn statements_belong_to_the_contents_of_a_shipped_file_and_not_to_its_name() {
+    let milan = machine("milan");
+    assert!(milan.is_preset("milan") && !milan.is_preset("icelake-x"));
+    let text = vellum_sim::file::preset_text("milan").expect("a preset");
+    let named = text.replacen("name = \"milan\"", "name = \"mine\"", 1);
+    assert!(Machine::parse("mine.toml", &named).expect("a machine").is_preset("milan"));
+    assert!(!milan.scaled("costs.clear_page_line", 2, 1).expect("a machine").is_preset("milan"));
+}

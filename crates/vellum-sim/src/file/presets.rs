@@ -30,3 +30,11 @@ pub fn preset(name: &str) -> Result<Machine, MachineError> {
         None => Err(MachineError::Unknown { name: name.to_string(), known: presets().join(", ") }),
     }
 }
+
+impl Machine {
+    /// Whether it is the preset of that name to the last value, whatever its own name and words
+    /// are.
+    pub fn is_preset(&self, name: &str) -> bool {
+        preset(name).is_ok_and(|preset| self.constants() == preset.constants())
+    }
+}

@@ -5,8 +5,11 @@
 //! and turns, and ascending pages are cheaper. An eighth of the footprint is used, since three
 //! seeds of all of it would take longer than the rest of the page. Old and new get the same draws.
 
+use vellum::addr::Order;
+
 use super::cases::{BEFORE, Case};
-use super::touch::{FOOTPRINT, TouchedByte, touch};
+use super::footprint::{Footprint, power_of_two};
+use super::touch::{TouchedByte, touch};
 use crate::error::LabError;
 use crate::repro::context::Context;
 use crate::repro::page::{Row, Table};
@@ -14,12 +17,14 @@ use crate::repro::{basis, side};
 
 /// Seeds that are run: the one asked for and those after it.
 const SEEDS: u64 = 3;
-/// Bytes touched.
-const PART: u64 = FOOTPRINT / 8;
-
 /// A row for each case that a statement judges.
-pub fn table(context: &Context<'_>, cases: &[Case]) -> Result<Table, LabError> {
+pub fn table(
+    context: &Context<'_>,
+    footprint: &Footprint,
+    cases: &[Case],
+) -> Result<Table, LabError> {
     let judged = || cases.iter().filter(|c| c.stated.is_some());
+    let largest = cases.iter().map(|c| c.leaf).max().unwrap_or(Order::HUGE);
     // The old way is run once for each leaf size.
     let mut runs: Vec<_> = judged().map(|c| (c.leaf, c.after)).collect();
     for case in judged() {
@@ -31,7 +36,8 @@ pub fn table(context: &Context<'_>, cases: &[Case]) -> Result<Table, LabError> {
         .flat_map(|n| runs.iter().map(move |&run| (context.seed.wrapping_add(n), run)))
         .collect();
     let figures = side::by_side(&asked, |&(seed, (leaf, switches))| {
-        Ok(touch(context.machine, leaf, switches, PART, TouchedByte::Drawn(seed))?.gib_per_s)
+        let bytes = footprint.part(8, leaf);
+        Ok(touch(context.machine, leaf, switches, bytes, TouchedByte::Drawn(seed))?.gib_per_s)
     })?;
     let figure = |seed: usize, run| {
         let nth = runs.iter().position(|r| *r == run).unwrap_or(0);
@@ -50,7 +56,10 @@ pub fn table(context: &Context<'_>, cases: &[Case]) -> Result<Table, LabError> {
         })
     });
     Ok(Table {
-        title: format!("Touched at a byte drawn for each page, {} GiB, three seeds", PART >> 30),
+        title: format!(
+            "Touched at a byte drawn for each page, {}, three seeds",
+            power_of_two(footprint.part(8, largest))
+        ),
         columns: ["page by page".to_owned(), "extents".to_owned()],
         rows: rows.collect::<Result<_, LabError>>()?,
     })

@@ -1,13 +1,15 @@
-//! Clearing in extents: the first touch of 64 GiB in pages of 2 MiB and 1 GiB, page by page and in
+//! Clearing in extents: the first touch of 64 GiB, or of what a machine has, in pages of 2 MiB and 1 GiB, page by page and in
 //! extents.
 
 mod cases;
 mod drawn;
+mod footprint;
 mod host;
 mod sim;
 mod touch;
 
-pub use touch::{FOOTPRINT, TouchedByte, touch};
+pub use footprint::FOOTPRINT;
+pub use touch::{TouchedByte, touch};
 
 use super::context::PublishedExperiment;
 

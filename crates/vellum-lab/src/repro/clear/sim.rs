@@ -3,9 +3,10 @@
 use vellum::addr::Order;
 use vellum_sim::file::Machine;
 
-use super::cases::{BEFORE, ICELAKE, MILAN};
+use super::cases::{BEFORE, Case, ICELAKE, MILAN};
 use super::drawn;
-use super::touch::{FOOTPRINT, TouchedByte, touch};
+use super::footprint::Footprint;
+use super::touch::{TouchedByte, touch};
 use crate::error::LabError;
 use crate::repro::basis::{self, Provenance};
 use crate::repro::context::Context;
@@ -13,33 +14,31 @@ use crate::repro::page::{Page, Row, Statement, Table};
 use crate::repro::side;
 use crate::repro::summary::Summary;
 
-/// The experiment on a machine. Statements are about the two machines of the posting; on others the
-/// rows stand alone.
+/// The experiment on a machine. Published figures and statements are those of the two machines of
+/// the posting, and stand beside the files that are shipped for them alone.
 pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
     let machine = context.machine;
-    let cases = if machine.name == "icelake-x" { ICELAKE } else { MILAN };
-    let theirs = matches!(machine.name.as_str(), "milan" | "icelake-x");
-    let memory: u64 = machine.nodes.iter().map(|node| node.memory.0).sum();
-    if memory <= FOOTPRINT {
-        return Err(LabError::usage(format_args!(
-            "`{}` has {} GiB of memory and this experiment touches {} GiB: take milan or icelake-x",
-            machine.name,
-            memory >> 30,
-            FOOTPRINT >> 30
-        )));
-    }
-    let mut runs = vec![(Order::HUGE, BEFORE), (Order::GIANT, BEFORE)];
+    let theirs = ["milan", "icelake-x"].into_iter().find(|name| machine.is_preset(name));
+    let footprint = Footprint::of(machine)?;
+    let all = if theirs == Some("icelake-x") { ICELAKE } else { MILAN };
+    let cases: Vec<Case> = all.iter().filter(|c| footprint.has(c.leaf)).copied().collect();
+    let cases = &cases[..];
+    let theirs = theirs.is_some();
+    let mut runs = vec![(Order::HUGE, BEFORE)];
+    runs.extend(footprint.has(Order::GIANT).then_some((Order::GIANT, BEFORE)));
+    let olds = runs.len();
     runs.extend(cases.iter().map(|c| (c.leaf, c.after)));
     let figures = side::by_side(&runs, |&(leaf, switches)| {
-        touch(machine, leaf, switches, FOOTPRINT, TouchedByte::First)
+        touch(machine, leaf, switches, footprint.bytes, TouchedByte::First)
     })?;
     let old = |leaf| if leaf == Order::HUGE { figures[0] } else { figures[1] };
     let (mut rows, mut misses, mut statements) = (Vec::new(), Vec::new(), Vec::new());
-    for (case, after) in cases.iter().zip(&figures[2..]) {
+    for (case, after) in cases.iter().zip(&figures[olds..]) {
         let before = old(case.leaf);
         // A sixteenth of the footprint gives the same figure to a thousandth.
+        let bytes = footprint.part(16, case.leaf);
         let ratio = |m: &Machine| {
-            let run = |switches| touch(m, case.leaf, switches, FOOTPRINT / 16, TouchedByte::First);
+            let run = |switches| touch(m, case.leaf, switches, bytes, TouchedByte::First);
             Ok(run(case.after)?.gib_per_s / run(BEFORE)?.gib_per_s)
         };
         let provenance = basis::measured_provenance(machine, case.rests, &ratio)?;
@@ -76,7 +75,7 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
             });
         }
     }
-    let drawn = drawn::table(context, cases)?;
+    let drawn = drawn::table(context, &footprint, cases)?;
     let columns = || ["page by page".to_owned(), "extents".to_owned()];
     let gains =
         |rows: &[Row]| rows.first().and_then(|row| Row::ratio(row.ours)).unwrap_or(f64::NAN);
@@ -122,10 +121,11 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
             ),
         );
     }
+    limits.extend(footprint.scaled());
     let missed = statements.iter().filter(|s| !s.ok()).count();
     Ok(Page {
         name: "clear",
-        title: "Clearing in extents, at the first touch of 64 GiB".into(),
+        title: format!("Clearing in extents, at the first touch of {}", footprint.text()),
         on: format!("{}, one CPU, seed {}", machine.name, context.seed),
         asked: vec![
             "What is it worth to clear a large page as a few long runs instead of 4 KiB at a \
@@ -133,12 +133,14 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
                 .into(),
         ],
         run: vec![
-            "One byte is read and written in each page of a fresh private mapping of 64 GiB, once \
-             (the published runs do it five times: factor 5). The kernel of the posting has \
-             string stores alone, and so do these rows but for those called bypassing; what is \
-             published beside those is from other patches (2021): making a virtual machine of 2 \
-             MiB pages, of 1550 GB on Milan."
-                .into(),
+            format!(
+                "One byte is read and written in each page of a fresh private mapping of {}, once \
+                 (the published runs do it five times: factor 5). The kernel of the posting has \
+                 string stores alone, and so do these rows but for those called bypassing; what \
+                 is published beside those is from other patches (2021): making a virtual machine \
+                 of 2 MiB pages, of 1550 GB on Milan.",
+                footprint.text()
+            ),
             "Lines cleared are counted and charged, not put through the caches one by one; a test \
              compares the two ways on 128 MiB."
                 .into(),
@@ -146,8 +148,8 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
              seed gives the same figures. The last table draws it, as the published tool does \
              when it is given a seed. Where frames lie is not drawn: blocks of 2 MiB lie on all \
              sets of a cache alike. Another last level moves the figures of runs that elide, \
-             where the machine file lets elision begin at its size; otherwise 64 GiB fit no \
-             cache, and its size moves nothing."
+             where the machine file lets elision begin at its size; otherwise its size moves \
+             nothing."
                 .into(),
         ],
         tables: vec![
@@ -195,10 +197,11 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
 /// Lines of the first screen: 2 MiB, 1 GiB where the kernel is preemptible, and 1 GiB in batches,
 /// which is where it does not help.
 pub fn summary(context: &Context<'_>) -> Result<Summary, LabError> {
+    let footprint = Footprint::of(context.machine)?;
     let row = |nth: usize, name: &str| {
         let case = &MILAN[nth];
         let pair = side::by_side(&[BEFORE, case.after], |s| {
-            Ok(touch(context.machine, case.leaf, s, FOOTPRINT, TouchedByte::First)?.gib_per_s)
+            Ok(touch(context.machine, case.leaf, s, footprint.bytes, TouchedByte::First)?.gib_per_s)
         })?;
         Ok::<_, LabError>(Row {
             name: name.to_owned(),

@@ -17,9 +17,6 @@ use vellum_sim::{Kind, Options, Parts, Program};
 use crate::error::LabError;
 use crate::repro::fixture::{Fixture, Workload, boot};
 
-/// Bytes touched.
-pub const FOOTPRINT: u64 = 64 << 30;
-
 /// Where in each page it is touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TouchedByte {
