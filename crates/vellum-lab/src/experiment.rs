@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vellum_sim::file::Machine;
+use vellum_trace::build::Window;
 use vellum_trace::{Header, Totals, TraceReader};
 
 use crate::cli::{FileState, Layout, OracleMode};
@@ -50,6 +51,13 @@ impl Trace {
     pub fn program(&self) -> String {
         let first = self.header.command.first().map_or("an unnamed program", String::as_str);
         first.rsplit('/').next().unwrap_or(first).to_owned()
+    }
+    /// Accesses of a thread at the start of each of the recorder's windows that only make caches
+    /// and TLBs warm: half of them, or as many as a last level of 64 MiB has lines
+    /// (`docs/trace-format.md`).
+    pub fn warm(&self) -> u64 {
+        let window = self.header.window.parse::<Window>();
+        window.map_or(0, |w| (w.keep / 2).min(1 << 20) / self.totals.threads.max(1))
     }
     /// What the native run said, in our counters' words.
     pub fn native(&self) -> Option<Counters> {
@@ -225,6 +233,7 @@ impl<'a> Experiment<'a> {
             files: self.files,
             oracle: self.oracle,
             config: variant.config,
+            warm: self.trace.warm(),
         };
         replay::replay(&mut reader, self.machine, &options, progress).map_err(|e| match e {
             LabError::Failed(m) => at(path, m),

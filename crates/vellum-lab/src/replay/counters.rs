@@ -31,8 +31,10 @@ pub struct Tally {
     pub refused: u64,
     /// Calls refused.
     pub calls_refused: u64,
-    /// What was done inside the recorder's windows; everything, in a trace without.
+    /// What was done inside the recorder's windows, once warm; everything, in a trace without.
     pub windows: Part,
+    /// What was done there before: it stands for nothing, as if it had been left out.
+    pub warming: Part,
 }
 
 /// A part of what CPUs did for the program.
@@ -173,11 +175,13 @@ pub fn collect<F: Format>(
     out.count("cycles_total", sum);
     // Time of the whole program, had everything been kept: windows stand for what was left out,
     // faults and calls are complete anyway.
-    let (w, skipped) = (&tally.windows, tally.skipped_instructions);
-    let estimate =
-        |all: u64, inside: u64| all - inside.min(all) + scaled(inside, w.instructions, skipped);
-    let program = estimate(sim("cycles_program"), w.program);
-    let walk = estimate(sim("cycles_walk"), w.walk);
+    let (w, cold, skipped) = (&tally.windows, &tally.warming, tally.skipped_instructions);
+    let estimate = |all: u64, inside: u64, warming: u64| {
+        let outside = all - (inside + warming).min(all);
+        outside + scaled(inside, w.instructions, skipped + cold.instructions)
+    };
+    let program = estimate(sim("cycles_program"), w.program, cold.program);
+    let walk = estimate(sim("cycles_walk"), w.walk, cold.walk);
     out.count("estimate_program", program);
     out.count("estimate_walk", walk);
     out.count("estimate_total", sum - sim("cycles_program") - sim("cycles_walk") + program + walk);

@@ -48,10 +48,22 @@ pub struct Player<'a, 'v, 's, F: Format> {
     owed: u64,
     /// The last event was a kernel access: the next one belongs to the same system call.
     in_kernel: bool,
-    /// For each thread, whether it is between two of the recorder's windows.
-    gaps: Vec<bool>,
+    /// For each thread, where it is in the recorder's windows.
+    places: Vec<Place>,
     /// What this CPU had done when it was last booked.
     booked: Part,
+}
+
+/// Where a thread is in the recorder's windows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Between two of them.
+    Gap,
+    /// In the first part of one, so many accesses before the rest. Caches and TLBs hold what the
+    /// window before left there.
+    Warming(u64),
+    /// In the part that stands for the program.
+    Window,
 }
 
 /// An access by the program.
@@ -70,7 +82,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             cpu,
             owed: 0,
             in_kernel: false,
-            gaps: Vec::new(),
+            places: Vec::new(),
             booked: Part::default(),
         }
     }
@@ -100,16 +112,18 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         until: u64,
     ) -> Result<(usize, SliceEnd), LabError> {
         let session = self.session;
-        if self.gaps.len() <= thread {
-            self.gaps.resize(thread + 1, false);
+        if self.places.len() <= thread {
+            self.places.resize(thread + 1, Place::Window);
         }
-        let mut accesses = 0u64;
+        let (mut accesses, mut warmed) = (0u64, 0u64);
         let mut i = 0;
         let left = loop {
             let Some(event) = run.events.get(i) else { break SliceEnd::Turn };
             let number = run.first + i as u64;
             if number.is_multiple_of(TELL) {
                 session.queue.borrow_mut().at(thread, number);
+                self.warm(thread, accesses - warmed);
+                warmed = accesses;
                 if self.cpu.now() >= until {
                     break SliceEnd::Turn;
                 }
@@ -186,13 +200,14 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     session.queue.borrow_mut().start(new);
                 }
                 Event::ThreadEnd { thread: gone } => session.queue.borrow_mut().end(gone),
-                Event::Skip { accesses, instructions } => {
-                    session.skipped(u64::from(accesses), instructions);
+                Event::Skip { accesses: left_out, instructions } => {
+                    session.skipped(u64::from(left_out), instructions);
                     let ahead = &run.events[i + 1..run.events.len().min(i + 1 + GAP)];
                     let gap = ahead.iter().any(|e| matches!(e, Event::Skip { .. }));
-                    if gap != self.gaps[thread] {
-                        self.book(thread);
-                        self.gaps[thread] = gap;
+                    let next = if gap { Place::Gap } else { Place::Warming(session.warm) };
+                    if next != self.places[thread] {
+                        self.enter(thread, next);
+                        warmed = accesses;
                     }
                 }
                 Event::Switch { .. } => {}
@@ -200,17 +215,29 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             i += 1;
         };
         session.tally(accesses);
-        self.book(thread);
+        self.warm(thread, accesses - warmed);
+        self.enter(thread, self.places[thread]);
         Ok((i, left))
     }
 
-    /// Books what this CPU has done since the last booking, if `thread` was in a window.
-    fn book(&mut self, thread: usize) {
+    /// Books what this CPU has done since the last booking on where `thread` was, which is at
+    /// `next` from here on.
+    fn enter(&mut self, thread: usize, next: Place) {
         let now = Part::of(&self.session.vm.machine().counters(self.cpu.id()));
-        if !self.gaps[thread] {
-            self.session.book(now.since(&self.booked));
-        }
+        self.session.book(self.places[thread], now.since(&self.booked));
         self.booked = now;
+        self.places[thread] = next;
+    }
+
+    /// `accesses` more are done: enough of a window to be warm?
+    fn warm(&mut self, thread: usize, accesses: u64) {
+        if let Place::Warming(left) = self.places[thread] {
+            if left <= accesses {
+                self.enter(thread, Place::Window);
+            } else {
+                self.places[thread] = Place::Warming(left - accesses);
+            }
+        }
     }
 
     /// An access by the program: until it succeeds, with a fault in between if it needs one.

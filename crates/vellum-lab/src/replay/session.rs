@@ -26,6 +26,7 @@ use super::cpu;
 use super::event_queue::{EventQueue, Source};
 use super::files::Files;
 use super::maps::{AccessLookup, Maps};
+use super::player::Place;
 use crate::cli::{FileState, Layout, OracleMode};
 use crate::error::LabError;
 use crate::progress::Progress;
@@ -46,6 +47,8 @@ pub struct Options {
     pub oracle: OracleMode,
     /// The library's switches.
     pub config: Config,
+    /// Accesses of a thread at the start of each window that only make caches and TLBs warm.
+    pub warm: u64,
 }
 
 /// A replay that came to its end, or was stopped by Ctrl-C.
@@ -79,6 +82,8 @@ pub struct Session<'v, 's, F: Format> {
     pub(super) quantum: u64,
     pub(super) layout: Layout,
     pub(super) file_state: FileState,
+    /// As [`Options::warm`].
+    pub(super) warm: u64,
     pub(super) files: RefCell<Files>,
     /// All frames of the machine.
     pub(super) frames: u64,
@@ -121,9 +126,14 @@ impl<F: Format> Session<'_, '_, F> {
         t.skipped_accesses += accesses;
         t.skipped_instructions += instructions;
     }
-    /// What a CPU did inside a window of the recorder.
-    pub(super) fn book(&self, part: Part) {
-        self.tally.borrow_mut().windows.add(&part);
+    /// What a CPU did there for the program.
+    pub(super) fn book(&self, place: Place, part: Part) {
+        let mut tally = self.tally.borrow_mut();
+        match place {
+            Place::Gap => {}
+            Place::Warming(_) => tally.warming.add(&part),
+            Place::Window => tally.windows.add(&part),
+        }
     }
     /// Notes how much of its memory the program has: anonymous pages, and those of objects that are
     /// mapped.
@@ -238,6 +248,7 @@ fn on<F: Format>(
         quantum: *machine.clock_hz / SLICES_PER_SECOND,
         layout: options.layout,
         file_state: options.files,
+        warm: options.warm,
         files: RefCell::new(Files::default()),
         frames: machine.frames(),
         tally: RefCell::new(Tally::default()),

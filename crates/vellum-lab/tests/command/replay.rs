@@ -96,6 +96,46 @@ fn a_trace_in_windows_says_nothing_of_elapsed_time() {
     assert_eq!([elapsed(false), elapsed(true)], [true, false]);
 }
 
+/// A program that works on one thousand pages after the other. Each window begins on pages that no
+/// TLB holds, which is not how the program met them.
+#[test]
+fn the_first_half_of_a_window_makes_tlbs_warm_and_stands_for_nothing() {
+    const PAGES: u64 = 1000;
+    const STRETCH: u64 = 40_000;
+    let recorded = |kept: u64, window: &str| {
+        let mut s = Script::new();
+        let m = s.anon(8 * PAGES);
+        for page in 0..8 * PAGES {
+            // First touches between windows.
+            if kept < STRETCH / 2 {
+                s.push(Event::Skip { accesses: 1, instructions: 1 });
+            }
+            s.touch(m, page..page + 1);
+        }
+        let (mut draw, mut skipped) = (1u64, 0);
+        for n in 0..16 * STRETCH {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if n % (STRETCH / 2) >= kept {
+                skipped += 1;
+                continue;
+            }
+            if skipped > 0 {
+                s.push(Event::Skip { accesses: skipped, instructions: u64::from(skipped) });
+                skipped = 0;
+            }
+            s.load(m, (n / STRETCH % 8 * PAGES + (draw >> 33) % PAGES) * 4096);
+        }
+        s.window = window.to_owned();
+        one(&s, &format!("warm-{kept}.vt"), &["--machine", "milan", "--set", "thp=never"])
+    };
+    let walks = |c| count(&c, "estimate_walk") as f64;
+    let whole = walks(recorded(STRETCH / 2, ""));
+    // A trace that names no window is one of which nobody knows where they begin.
+    let [cold, warm] = ["", "8000,2000,20000"].map(|window| walks(recorded(2000, window)));
+    let off = |estimate: f64| (estimate / whole - 1.0).abs();
+    assert!(off(warm) < 0.7 * off(cold), "{whole}: cold {cold}, warm {warm}");
+}
+
 #[test]
 fn huge_pages_take_fewer_faults_and_fewer_walks() {
     let mut s = Script::new();

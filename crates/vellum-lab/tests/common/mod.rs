@@ -66,6 +66,8 @@ pub struct Script {
     pub native: Option<NativeRun>,
     /// The kernel it was recorded on.
     pub kernel: String,
+    /// The recorder's windows.
+    pub window: String,
 }
 
 impl Script {
@@ -77,6 +79,7 @@ impl Script {
             files: 0,
             native: None,
             kernel: String::new(),
+            window: String::new(),
         }
     }
     pub fn push(&mut self, event: Event) -> &mut Self {
@@ -161,6 +164,7 @@ impl Script {
             page_size: 4096,
             native: self.native,
             host_kernel: self.kernel.clone(),
+            window: self.window.clone(),
             ..Header::default()
         };
         let mut w =
