@@ -117,10 +117,15 @@ fn run(args: &Args) -> Result<bool, String> {
     if !misses.is_empty() {
         println!("what misses:\n{misses}");
     }
+    let pairs = times.iter().map(|t| t.never.len()).min().unwrap_or(0);
+    let setting = setting(args, pairs);
+    if args.only.is_empty() && args.machine.is_none() {
+        // For the first screen; without a cache folder it says nothing of this.
+        let _ = vellum_lab::calibrate::keep_truth(&report::line(&rows, &setting.day));
+    }
     if args.page {
         let page = root.join("docs/truth.md");
-        let pairs = times.iter().map(|t| t.never.len()).min().unwrap_or(0);
-        std::fs::write(&page, report::page(&rows, &setting(args, pairs)))
+        std::fs::write(&page, report::page(&rows, &setting))
             .map_err(|e| format!("{}: {e}", page.display()))?;
     }
     Ok(goals.iter().all(|g| g.met))

@@ -168,6 +168,18 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
     ]
 }
 
+/// What the goals come to, in a line for the first screen.
+pub fn line(rows: &[Row], day: &str) -> String {
+    let found: Vec<String> = goals(rows).into_iter().map(|g| g.found).collect();
+    format!(
+        "{} programs on {day}: sign right in {}, ratio off by {}, at worst {}",
+        rows.len(),
+        found[0],
+        found[1],
+        found[2]
+    )
+}
+
 /// The goals, one a line.
 pub fn summary(goals: &[Goal]) -> String {
     let line = |g: &Goal| {
@@ -272,5 +284,10 @@ mod tests {
         assert_eq!(page.matches(CASES[0].name).count(), 2, "{page}");
         assert_eq!(page.matches(CASES[1].name).count(), 3, "{page}");
         assert_eq!(table(&[row(0.8, 0.8, 1.0)]).lines().count(), 2);
+        let line = line(&[row(0.8, 0.8, 1.0), row(0.8, 0.96, 1.0)], "2000-01-01");
+        assert_eq!(
+            line,
+            "2 programs on 2000-01-01: sign right in 2 of 2, ratio off by 10 %, at worst 20 %"
+        );
     }
 }

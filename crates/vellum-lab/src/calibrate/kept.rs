@@ -86,6 +86,24 @@ pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     written
 }
 
+/// Keeps how true predictions were on this computer, in a line, beside its calibration.
+pub fn keep_truth(line: &str) -> Option<PathBuf> {
+    let path = path()?.with_extension("truth");
+    fs::create_dir_all(path.parent()?).ok()?;
+    write_whole(&path, &format!("{line}\n")).ok().map(|()| path)
+}
+
+/// How true predictions were on this computer, in a line; `None` where it was not calibrated.
+pub fn truth() -> Option<String> {
+    let path = path().filter(|path| path.exists())?;
+    let kept = fs::read_to_string(path.with_extension("truth")).ok();
+    let line = kept.as_deref().and_then(|text| text.lines().next());
+    let printable = |line: &str| line.chars().filter(|c| !c.is_control()).collect();
+    Some(line.map(printable).unwrap_or_else(|| {
+        "calibrated; scripts/truth measures how true predictions are here".to_owned()
+    }))
+}
+
 /// What was kept. A file that is no machine is put aside, since somebody may have worked on it.
 fn kept() -> Option<Host> {
     let path = path()?;

@@ -15,7 +15,7 @@ mod solve;
 mod text;
 mod values;
 
-pub use kept::{Host, host, keep, write_whole};
+pub use kept::{Host, host, keep, keep_truth, truth, write_whole};
 pub use values::Values;
 
 use vellum_host::calibrate::Computer;

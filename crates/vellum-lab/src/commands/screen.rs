@@ -23,7 +23,7 @@ use crate::report::{SCREEN, number, table};
 use crate::repro::{Context, EXPERIMENTS, summary};
 use crate::shipped::{self, TRACES};
 use crate::text::wrapped;
-use crate::{interrupt, switches};
+use crate::{calibrate, interrupt, switches};
 
 /// What the programs may take; the rest of the minute is the experiments'.
 const BUDGET: Duration = Duration::from_secs(42);
@@ -187,12 +187,18 @@ fn head() -> String {
     let version = version.strip_suffix(".0").unwrap_or(version);
     let simulated = format!(" | simulated: {} | seed {SEED} | oracle on", names.join(", "));
     let room = table::WIDTH - "host: ".len() - simulated.chars().count();
+    let truth = calibrate::truth().map_or(String::new(), |line| format!("{}\n", true_here(&line)));
     format!(
         "vellum {version}: what would another memory system do for your program?   \
          < 1 minute, Ctrl-C keeps results\n\
-         host: {}{simulated}\n\n",
+         host: {}{simulated}\n{truth}\n",
         host(room)
     )
+}
+
+/// How true `--machine host` was, in a line of the screen.
+fn true_here(line: &str) -> String {
+    format!("--machine host: {line}").chars().take(table::WIDTH).collect()
 }
 
 /// `1. A real program: sqlite3, 61.2 M accesses, 311 MiB touched          milan   3.1 s`

@@ -1,5 +1,9 @@
 //! `vellum calibrate`, and the machine `host` that it leaves.
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use vellum_trace::NativeRun;
 
 use crate::common::{Script, Temporary, vellum, with_cache};
@@ -60,6 +64,11 @@ fn this_computer_is_measured_kept_and_run_or_it_is_said_why_not() {
         files.map(|f| f.expect("a file").path()).collect::<Vec<_>>()
     };
     let file = kept().pop().expect("the calibration");
+    assert!(first_lines(&folder).contains("host: calibrated; scripts/truth"));
+    let truth = file.with_extension("truth");
+    std::fs::write(&truth, "3 programs, all right\n").expect("written");
+    assert!(first_lines(&folder).contains("--machine host: 3 programs, all right\n"));
+    std::fs::remove_file(&truth).expect("written above");
     std::fs::write(&file, "cpus = 3 # mine").expect("written");
     let again = with_cache(&folder, &["machines", "host", "--toml"]);
     assert_eq!(again.code, Some(0), "{}", again.err);
@@ -67,6 +76,18 @@ fn this_computer_is_measured_kept_and_run_or_it_is_said_why_not() {
     let aside = std::fs::read_to_string(file.with_extension("bad")).expect("put aside");
     assert_eq!((aside.as_str(), kept().len()), ("cpus = 3 # mine", 2));
     std::fs::remove_dir_all(&folder).expect("its own folder");
+}
+
+/// The head of the first screen, whose rest would take a minute.
+fn first_lines(cache: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+    let command = command.env("XDG_CACHE_HOME", cache).stdout(Stdio::piped());
+    let mut screen = command.stderr(Stdio::null()).spawn().expect("built beside its tests");
+    let mut lines = String::new();
+    let mut out = BufReader::new(screen.stdout.take().expect("piped"));
+    while !lines.ends_with("\n\n") && out.read_line(&mut lines).expect("text") > 0 {}
+    screen.kill().and_then(|()| screen.wait()).expect("our child");
+    lines
 }
 
 #[test]
