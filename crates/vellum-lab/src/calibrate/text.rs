@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use vellum_host::calibrate::topology::CacheShape;
 use vellum_host::calibrate::translation::{BankGuess, Translation};
-use vellum_host::calibrate::{Computer, Figure, LineTimes};
+use vellum_host::calibrate::{Computer, Figure, KernelTimes};
 
 use super::values::Values;
 
@@ -34,9 +34,21 @@ impl Text {
     }
     /// A time that was measured by itself.
     fn measured(&mut self, key: &str, figure: Figure) {
-        let spread = (figure.spread * 100.0).min(999.0);
-        let source = format!("measured on this host; two runs differ by {spread:.1} %");
-        self.before(key, &time(figure.ns), &source);
+        self.spread(key, &time(figure.ns), "measured on this host", figure.spread);
+    }
+    /// A time that the simulator leaves unexplained of a measured one, whose spread it has.
+    fn left(&mut self, key: &str, ns: f64, measured: Figure) {
+        let apart = measured.spread * measured.ns;
+        let spread = if ns > 0.0 { apart / ns } else { 0.0 };
+        self.spread(key, &time(ns), LEFT, spread);
+    }
+    fn spread(&mut self, key: &str, value: &str, source: &str, spread: f64) {
+        let spread = spread.clamp(0.0, 9.99);
+        let _ = writeln!(
+            self.0,
+            "{key} = {{ value = {value}, basis = \"before\", source = \"{source}\", spread = \
+             {spread:.4} }}"
+        );
     }
     fn cache(&mut self, name: &str, shape: CacheShape, figure: Figure, known: bool) {
         let basis = if known { "outside" } else { "guess" };
@@ -125,8 +137,8 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     nodes(&mut t, computer);
     mmu(&mut t, &computer.translation);
     nested(&mut t, values);
-    costs(&mut t, &computer.lines, values);
-    work(&mut t, values);
+    costs(&mut t, computer, values);
+    work(&mut t, &computer.kernel, values);
     t.0
 }
 
@@ -219,17 +231,18 @@ fn nodes(t: &mut Text, computer: &Computer) {
         t.guess("bandwidth", &all.to_string(), source);
     }
     t.section("[memory]");
-    let memory = computer.places.memory.ns;
+    let Figure { ns: memory, spread } = computer.places.memory;
     let row = |distances: &Vec<u64>| {
         let row: Vec<_> = distances.iter().map(|&d| time(memory * d as f64 / 10.0)).collect();
         format!("[{}]", row.join(", "))
     };
     let rows: Vec<_> = nodes.iter().map(|n| row(&n.distance)).collect();
-    let (basis, source) = match nodes.len() {
-        1 => ("before", "measured on this host"),
-        _ => ("guess", "measured from one CPU, times the firmware's table of distances"),
-    };
-    t.constant("latency", &format!("[{}]", rows.join(", ")), basis, source);
+    let table = format!("[{}]", rows.join(", "));
+    let distances = "measured from one CPU, times the firmware's table of distances";
+    match nodes.len() {
+        1 => t.spread("latency", &table, "measured on this host", spread),
+        _ => t.guess("latency", &table, distances),
+    }
 }
 
 fn mmu(t: &mut Text, translation: &Translation) {
@@ -270,7 +283,8 @@ fn nested(t: &mut Text, values: &Values) {
     }
 }
 
-fn costs(t: &mut Text, lines: &LineTimes, values: &Values) {
+fn costs(t: &mut Text, computer: &Computer, values: &Values) {
+    let (lines, kernel) = (&computer.lines, &computer.kernel);
     t.section("[costs]");
     let interrupt = "about 1 us and 0.2 us for each target on bare metal, split by us";
     let us = [("send", "0.2"), ("deliver", "0.6"), ("handle", "0.3"), ("ack", "0.1")];
@@ -292,23 +306,25 @@ fn costs(t: &mut Text, lines: &LineTimes, values: &Values) {
     let none = "not measured apart: what a long run does is in clear_extent_line";
     t.guess("elision_threshold", "0", none);
     t.measured("clear_cached_line", lines.cached);
-    t.before("copy_line", &time(values.copy_line), LEFT);
-    t.before("charge_page", &time(values.charge_page), LEFT);
-    t.before("uncharge_page", &time(values.uncharge_page), LEFT);
+    let lines = 64.0;
+    let copied = Figure { ns: kernel.copy.ns / lines, ..kernel.copy };
+    t.left("copy_line", values.copy_line, copied);
+    t.left("charge_page", values.charge_page, kernel.touch);
+    t.left("uncharge_page", values.uncharge_page, kernel.unmap);
 }
 
-fn work(t: &mut Text, values: &Values) {
+fn work(t: &mut Text, kernel: &KernelTimes, values: &Values) {
     t.section("[costs.work]");
-    t.before("fault", &time(values.fault), LEFT);
-    match values.large {
-        Some(ns) => t.before("large", &time(ns), LEFT),
-        None => {
+    t.left("fault", values.fault, kernel.zero_read);
+    match (values.large, &kernel.huge) {
+        (Some(ns), Some(huge)) => t.left("large", ns, huge.touch),
+        _ => {
             let hawkeye = "HawkEye (ASPLOS 2019), table 1: a huge fault that need not zero, on \
                            Haswell; quoted from memory";
             t.guess("large", "\"13 us\"", hawkeye);
         }
     }
-    t.before("call", &time(values.call), LEFT);
+    t.left("call", values.call, kernel.map);
     let count = "our own count of instructions and cache hits on this path, not measured";
     let work = [
         ("descend", "12"),
@@ -331,7 +347,7 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use vellum_host::calibrate::topology::{NodeShape, Topology};
-    use vellum_host::calibrate::{HugeTimes, KernelTimes, PlaceTimes, translation};
+    use vellum_host::calibrate::{HugeTimes, LineTimes, PlaceTimes, translation};
 
     use super::*;
     use crate::calibrate::machine;

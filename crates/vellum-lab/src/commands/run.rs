@@ -1,5 +1,7 @@
 //! `vellum run`: one trace on one machine, a column per variant.
 
+use std::fmt::Write as _;
+
 use serde_json::json;
 use vellum_sim::file::Machine;
 
@@ -10,14 +12,19 @@ use crate::error::LabError;
 use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::{GROUPS, SCREEN, json, number, table};
+use crate::replay::Finished;
+use crate::report::{GROUPS, Interval, SCREEN, TIME, Time, doubts, json, number, table};
 use crate::switches::{self, VELLUM, Variant};
+use crate::text::wrapped;
 
 /// A difference in faults beyond this deserves a flag: 5 %.
 const FAULTS_OFF: f64 = 0.05;
 
 /// A difference in time beyond this does: 25 %.
 const TIME_OFF: f64 = 0.25;
+
+/// What is charged by no constant: waiting for other CPUs and the disk.
+const WAITING: &str = "waiting";
 
 /// Counters of a replay that used huge pages.
 const HUGE: [&str; 4] =
@@ -48,12 +55,16 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     let mut effort = Effort::default();
     results.iter().for_each(|c| effort.add(&c.finished));
 
+    let intervals = intervals(&machine, &results);
     if args.json {
         let shown: Vec<json::Column<'_>> = results
             .iter()
-            .map(|c| json::Column {
+            .zip(&intervals)
+            .map(|(c, interval)| json::Column {
                 variant: c.variant,
                 counters: &c.finished.counters,
+                charges: &c.finished.charges,
+                interval: interval.as_ref(),
                 complete: c.finished.complete,
             })
             .collect();
@@ -82,7 +93,7 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
         args.seed
     );
     let shown = table_columns(&results);
-    let verdict = table::verdict(SCREEN, &shown);
+    let verdict = table::verdict(SCREEN, &shown, &intervals);
     if !verdict.is_empty() {
         out.push_str(&verdict);
         out.push('\n');
@@ -92,6 +103,7 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     if args.choices == Choices::Linux {
         out.push_str(&legend(&columns));
     }
+    out.push_str(&doubtful(&machine, &results, &intervals));
     let time = native_time(&trace, &machine, &results);
     for line in notes(&trace, &results, args.files).iter().chain(&time) {
         out.push_str(line);
@@ -100,6 +112,51 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     out.push_str(&effort.line());
     out.push('\n');
     print(&out)
+}
+
+/// What the time of each column beside the first's may be, by the doubtful constants of the
+/// machine; `None` for the first, and where one was stopped.
+pub fn intervals(machine: &Machine, results: &[Column<'_>]) -> Vec<Option<Interval>> {
+    let doubts = doubts(machine);
+    let time = |column: &'_ Column<'_>| {
+        let total = column.finished.counters.get(TIME).unwrap_or(0);
+        (total, column.finished.complete)
+    };
+    let Some((base, others)) = results.split_first() else { return Vec::new() };
+    let of = |column: &Column<'_>| {
+        let ((total, whole), (base_total, base_whole)) = (time(column), time(base));
+        let charged = Time { total, charges: &column.finished.charges };
+        let base = Time { total: base_total, charges: &base.finished.charges };
+        (whole && base_whole).then(|| Interval::of(charged, base, &doubts)).flatten()
+    };
+    std::iter::once(None).chain(others.iter().map(of)).collect()
+}
+
+/// Which constant each ratio hangs on most, where one moves it by a percent or more.
+fn doubtful(machine: &Machine, results: &[Column<'_>], intervals: &[Option<Interval>]) -> String {
+    let mut out = String::new();
+    for (column, interval) in results.iter().zip(intervals) {
+        let most = interval.as_ref().and_then(|interval| interval.most.as_ref());
+        let Some((key, [low, high])) = most.filter(|(_, [low, high])| high - low >= 0.01) else {
+            continue;
+        };
+        let constant = machine.constants().into_iter().find(|row| row.key == *key);
+        let (value, basis) = constant.map_or_else(Default::default, |row| {
+            let basis = match row.spread {
+                Some(spread) => format!("measured to {:.1} %", spread.get() * 100.0),
+                None => format!("a {}, halved and doubled", row.basis.name()),
+            };
+            (row.value, basis)
+        });
+        let text = format!(
+            "{}: the time hangs most on {key} = {value} ({basis}: {low:.2} to {high:.2} times)",
+            column.variant.name
+        );
+        for line in wrapped(&text, table::WIDTH) {
+            let _ = writeln!(out, "{line}");
+        }
+    }
+    out
 }
 
 /// Whose choices the columns have.
@@ -186,13 +243,25 @@ pub fn native_time(trace: &Trace, machine: &Machine, results: &[Column<'_>]) -> 
         off * 100.0
     )];
     if off.abs() > TIME_OFF {
+        let hangs = hangs_on(&column.finished, all * *machine.clock_hz as f64);
         lines.push(format!(
             "       that is more than {:.0} % off: take ratios of this program with care \
-             (docs/truth.md)",
+             (docs/truth.md){hangs}",
             TIME_OFF * 100.0
         ));
     }
     lines
+}
+
+/// The constant by which most of a time was charged.
+fn hangs_on(finished: &Finished, cycles: f64) -> String {
+    let most = finished.charges.iter().filter(|(key, _)| *key != WAITING).max_by_key(|c| c.1);
+    most.filter(|(_, charged)| *charged > 0).map_or_else(String::new, |(key, charged)| {
+        format!(
+            "\n       most of it, {:.0} %, is charged by {key}",
+            charged as f64 * 100.0 / cycles.max(1.0)
+        )
+    })
 }
 
 /// Whether a column came to its end and used no huge pages.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::machines;
 use super::output::print;
-use super::run::{notes, table_columns};
+use super::run::{intervals, notes, table_columns};
 use crate::cli::{Choices, FileState, Layout, OracleMode};
 use crate::error::LabError;
 use crate::experiment::{Effort, Experiment, Trace};
@@ -101,7 +101,7 @@ pub fn run() -> Result<(), LabError> {
         results.iter().for_each(|c| effort.add(&c.finished));
         let mut out = title(i + 1, section, &trace, start.elapsed());
         let columns = table_columns(&results);
-        out.push_str(&table::verdict(SCREEN, &columns));
+        out.push_str(&table::verdict(SCREEN, &columns, &intervals(&machine, &results)));
         out.push_str(&table::section(SCREEN, &columns));
         for note in notes(&trace, &results, FileState::Warm) {
             let _ = writeln!(out, "   {note}");

@@ -194,6 +194,28 @@ pub fn collect<F: Format>(
     out
 }
 
+/// Cycles by the constant of the machine file that they were charged by. What the recorder's
+/// windows stand for is scaled up as the estimates are.
+pub fn charges<F: Format>(vm: &Vm<SimMachine<F>>, counters: &Counters) -> Counters {
+    let of = |name: &str| counters.get(name).unwrap_or(0).max(0) as u128;
+    let scaled = |cycles: u64, estimate: &str, simulated: &str| {
+        let all = u128::from(cycles) * of(estimate);
+        all.checked_div(of(simulated)).map_or(cycles, |n| u64::try_from(n).unwrap_or(u64::MAX))
+    };
+    let mut out = Counters::new();
+    for (key, cycles) in vm.machine().total().charges() {
+        let cycles = match key.split_once('.').map_or(key, |(group, _)| group) {
+            "core" | "l1d" | "l2" | "llc" | "memory" => {
+                scaled(cycles, "estimate_program", "cycles_program")
+            }
+            "tlb" => scaled(cycles, "estimate_walk", "cycles_walk"),
+            _ => cycles,
+        };
+        out.count(key, cycles);
+    }
+    out
+}
+
 /// Adds what is left over once the space is gone: frames still held as data or tables, which nobody
 /// can reach any more.
 pub fn with_lost<F: Format>(mut counters: Counters, vm: &Vm<SimMachine<F>>) -> Counters {

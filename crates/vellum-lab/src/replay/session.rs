@@ -56,6 +56,8 @@ pub struct Options {
 pub struct Finished {
     /// What was counted.
     pub counters: Counters,
+    /// Cycles by the constant of the machine file that they were charged by.
+    pub charges: Counters,
     /// Whether the whole trace was replayed.
     pub complete: bool,
     /// Program and kernel accesses simulated.
@@ -277,6 +279,7 @@ fn on<F: Format>(
     let finish = || Session::finish_files(&vm);
     vm.machine().solo(0, |_| finish()).map_err(oracle_stop)?;
     let counters = counters::collect(&vm, &space, (&tally, &files.before), outcome.cycles);
+    let charges = counters::charges(&vm, &counters);
     let checked = vm.machine().checked();
     vm.machine()
         // SAFETY: the replay is over, no CPU's program runs.
@@ -295,6 +298,7 @@ fn on<F: Format>(
     consistent(&tally)?;
     Ok(Finished {
         counters,
+        charges,
         complete,
         accesses: tally.accesses,
         checked,

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::counters::Counters;
+use super::interval::Interval;
 use crate::switches::Variant;
 
 /// A finished column.
@@ -16,6 +17,10 @@ pub struct Column<'a> {
     pub variant: &'a Variant,
     /// What it counted.
     pub counters: &'a Counters,
+    /// Cycles by constant.
+    pub charges: &'a Counters,
+    /// Its time beside the first column's.
+    pub interval: Option<&'a Interval>,
     /// Whether the replay reached the end of the trace.
     pub complete: bool,
 }
@@ -23,6 +28,21 @@ pub struct Column<'a> {
 /// What the native run said, in the words of the counters.
 pub fn native(n: &Counters) -> Value {
     Value::Object(n.iter().map(|(k, v)| (k.to_owned(), Value::from(v))).collect())
+}
+
+/// A ratio of times, and the constant that moves it furthest.
+fn ratio(interval: &Interval) -> Value {
+    let thousandths = |value: f64| (value * 1000.0).round() / 1000.0;
+    json!({
+        "value": thousandths(interval.ratio),
+        "low": thousandths(interval.low),
+        "high": thousandths(interval.high),
+        "most": interval.most.as_ref().map(|(key, to)| json!({
+            "constant": key,
+            "low": thousandths(to[0]),
+            "high": thousandths(to[1]),
+        })),
+    })
 }
 
 /// The document.
@@ -41,12 +61,17 @@ pub fn document(
                 .iter()
                 .map(|(n, v)| ((*n).to_owned(), Value::from(v.as_str())))
                 .collect();
-            json!({
+            let mut variant = json!({
                 "name": c.variant.name,
                 "switches": switches,
                 "complete": c.complete,
                 "counters": native(c.counters),
-            })
+                "charges": native(c.charges),
+            });
+            if let Some(interval) = c.interval {
+                variant["time_ratio"] = ratio(interval);
+            }
+            variant
         })
         .collect();
     let mut doc = Map::new();
@@ -68,12 +93,18 @@ mod tests {
         let variant = Variant::defaults();
         let mut counters = Counters::new();
         counters.put("pgfault", 7);
-        let doc = document(
-            "milan",
-            1,
-            &[Column { variant: &variant, counters: &counters, complete: true }],
-            Some(&counters),
-        );
+        let mut charges = Counters::new();
+        charges.put("l2.latency", 3);
+        let most = Some(("l2.latency".to_owned(), [0.7, 0.9]));
+        let interval = Interval { ratio: 0.8, low: 0.69, high: 0.9104, most };
+        let column = Column {
+            variant: &variant,
+            counters: &counters,
+            charges: &charges,
+            interval: Some(&interval),
+            complete: true,
+        };
+        let doc = document("milan", 1, &[column], Some(&counters));
         let text = serde_json::to_string(&doc).unwrap();
         assert!(
             text.starts_with(
@@ -82,7 +113,9 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.ends_with(r#""complete":true,"counters":{"pgfault":7}}],"native":{"pgfault":7}}"#),
+            text.ends_with(
+                r#""complete":true,"counters":{"pgfault":7},"charges":{"l2.latency":3},"time_ratio":{"value":0.8,"low":0.69,"high":0.91,"most":{"constant":"l2.latency","low":0.7,"high":0.9}}}],"native":{"pgfault":7}}"#
+            ),
             "{text}"
         );
     }

@@ -6,10 +6,12 @@
 
 pub mod bench;
 mod counters;
+mod interval;
 pub mod json;
 pub mod number;
 mod rows;
 pub mod table;
 
 pub use counters::Counters;
-pub use rows::{GROUPS, Group, Row, SCREEN, Unit};
+pub use interval::{Doubt, Interval, Time, doubts};
+pub use rows::{GROUPS, Group, Row, SCREEN, TIME, Unit};

@@ -62,9 +62,12 @@ const fn both(label: &'static str, counter: &'static str, and: &'static str) -> 
     Row { label, counter, and: Some(and), unit: Unit::Cycles, always: true, remark: None }
 }
 
+/// The counter of a program's time.
+pub const TIME: &str = "estimate_total";
+
 const TOTAL: Row = Row {
     label: "total",
-    counter: "estimate_total",
+    counter: TIME,
     and: None,
     unit: Unit::Cycles,
     always: true,

@@ -106,6 +106,7 @@ impl<F: Format> SimState<F> {
         recent.line = line;
         recent.dirty = kind == Kind::Store;
         let first = served.level == Level::L1;
+        cpu.core.served_by(served.level as u8);
         if !first && cpu.prefetcher.is_some() {
             let (level, ready) = (served.level, late.unwrap_or_default());
             return self.miss_trains(c, &Miss { line, kind, dependent, ready, level, latency });

@@ -3,8 +3,9 @@
 //! Time is kept in ticks and shown in cycles, rounded so that the cycles of the accounts still add
 //! up to the clock exactly.
 
-use super::{ACCOUNTS, Account, Counts};
-use crate::cache::{Agent, CpuCounters, Structure};
+use super::price::{self, PRICES, Price};
+use super::{ACCOUNTS, Account, Counts, CpuState};
+use crate::cache::{Agent, CpuCounters, Level, Structure};
 use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::Ticks;
@@ -83,6 +84,7 @@ pub struct Counters {
     caches: [u64; CACHES],
     walk_time: Ticks,
     time: [Ticks; ACCOUNTS],
+    charged: [Ticks; PRICES],
 }
 
 impl Counters {
@@ -104,7 +106,15 @@ impl Counters {
             caches: caches(s.caches.counters(c), n),
             walk_time: n.walk_time,
             time,
+            charged: charged(cpu),
         }
+    }
+
+    /// Cycles by the constant that they were charged by, as machine files name it. `tlb` stands
+    /// for the constants of translations, `waiting` for none: other CPUs or the disk were waited
+    /// for. They add up to `cycles`, but for roundings.
+    pub fn charges(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        price::keys().zip(self.charged.iter().map(|time| time.cycles()))
     }
 
     /// Adds another CPU's reading.
@@ -116,6 +126,7 @@ impl Counters {
             .chain(self.caches.iter_mut().zip(&other.caches));
         pairs.for_each(|(a, b)| *a += b);
         self.time.iter_mut().zip(&other.time).for_each(|(a, b)| *a += *b);
+        self.charged.iter_mut().zip(&other.charged).for_each(|(a, b)| *a += *b);
         self.walk_time += other.walk_time;
     }
 
@@ -129,6 +140,7 @@ impl Counters {
             .chain(d.caches.iter_mut().zip(&earlier.caches));
         pairs.for_each(|(a, b)| *a -= b);
         d.time.iter_mut().zip(&earlier.time).for_each(|(a, b)| *a -= *b);
+        d.charged.iter_mut().zip(&earlier.charged).for_each(|(a, b)| *a -= *b);
         d.walk_time -= earlier.walk_time;
         d
     }
@@ -153,6 +165,22 @@ impl Counters {
     pub fn get(&self, name: &str) -> Option<u64> {
         self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
+}
+
+/// In the order of their numbers.
+const LEVELS: [Level; 4] = [Level::L1, Level::L2, Level::Llc, Level::Memory];
+
+/// All charges of a CPU, those of its core included.
+fn charged(cpu: &CpuState) -> [Ticks; PRICES] {
+    let waits = cpu.core.waits();
+    let mut all = cpu.charged;
+    all[Price::Instruction as usize] += cpu.core.retiring();
+    all[Price::LoadPort as usize] += waits.port;
+    all[Price::Translation as usize] += waits.translation;
+    for (level, wait) in LEVELS.into_iter().zip(waits.sources) {
+        all[Price::of_level(level) as usize] += wait;
+    }
+    all
 }
 
 fn counts(n: &Counts, instructions: u64) -> [u64; COUNTS] {

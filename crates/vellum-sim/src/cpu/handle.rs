@@ -133,7 +133,7 @@ impl<'a, F: Format> Cpu<'a, F> {
             let cpu = &mut s.cpus[c];
             let before = cpu.switch(Account::Call);
             cpu.core.serialize();
-            cpu.core.advance(cost);
+            cpu.work(Work::Call, cost);
             cpu.switch(before);
         });
         self.sim.point();

@@ -11,13 +11,17 @@ mod counters;
 mod handle;
 mod hints;
 mod prefetch;
+mod price;
 mod program;
 pub(crate) mod translate;
 
 pub use access::{PageFault, Seen};
 pub use counters::Counters;
 pub use handle::Cpu;
+pub(crate) use price::{PRICES, Price};
 pub use program::Program;
+
+use vellum::machine::Work;
 
 use crate::cache::{Kind as CacheKind, Prefetcher};
 use crate::machine::parts::Parts;
@@ -167,6 +171,8 @@ pub(crate) struct CpuState {
     pub nested: Option<Box<NestedTlb>>,
     pub hints: hints::Hints,
     pub prefetcher: Option<Box<Prefetcher>>,
+    /// What was charged so far, by constant; the core has its own part.
+    pub charged: [Ticks; PRICES],
     /// Time by account, up to `marked`.
     pub spent: [Ticks; ACCOUNTS],
     pub account: Account,
@@ -211,6 +217,7 @@ impl CpuState {
             prefetcher: parts
                 .prefetch
                 .map(|shape| Box::new(Prefetcher::new(shape, &parts.caches.l2))),
+            charged: [Ticks::ZERO; PRICES],
             spent: [Ticks::ZERO; ACCOUNTS],
             account: Account::Program,
             marked: Ticks::ZERO,
@@ -240,6 +247,26 @@ impl CpuState {
     pub(crate) fn forget_lines(&mut self) {
         self.data.line = NONE;
         self.code.line = NONE;
+    }
+
+    /// Passes time that a constant sets.
+    #[inline]
+    pub(crate) fn charge(&mut self, price: Price, time: Ticks) {
+        self.charged[price as usize] += time;
+        self.core.advance(time);
+    }
+
+    /// Waits for others until `time`.
+    #[inline]
+    pub(crate) fn wait_until(&mut self, time: Ticks) {
+        self.charged[Price::Waiting as usize] += self.core.advance_to(time);
+    }
+
+    /// Passes the time of pieces of work.
+    #[inline]
+    pub(crate) fn work(&mut self, work: Work, time: Ticks) {
+        self.charged[Price::work(work)] += time;
+        self.core.advance(time);
     }
 
     /// Time from here on belongs to `account`; returns the account until now.

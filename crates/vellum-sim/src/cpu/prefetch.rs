@@ -36,6 +36,9 @@ impl<F: Format> SimState<F> {
         let dependent = miss.dependent && miss.kind == Kind::Load;
         let now = cpu.core.miss_starts(miss.ready, dependent);
         let arrival = fetched.unwrap_or_default();
+        if arrival > now {
+            cpu.core.served_by(Level::Memory as u8);
+        }
         match miss.kind {
             Kind::Store => cpu.core.store_arriving(miss.ready, miss.latency, arrival),
             _ => cpu.core.load_arriving(miss.ready, miss.latency, arrival, dependent),

@@ -3,6 +3,7 @@
 use vellum::machine::{Machine, PageAnswer, PageRun};
 
 use super::{Files, Request};
+use crate::cpu::Price;
 use crate::format::Format;
 use crate::machine::ram::PAGE;
 use crate::machine::{SimMachine, SimState};
@@ -27,7 +28,7 @@ impl<F: Format> SimState<F> {
             _ if self.hunting => now + self.costs.pause * self.rng.below(ROUNDS),
             Some(line) => {
                 let cpu = line.times.cpu;
-                self.cpus[c].core.advance(cpu);
+                self.cpus[c].charge(Price::Disk, cpu);
                 line.begin(now + cpu, pages, writes)
             }
             None => now,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml::Value;
 
-use super::constant::{Basis, ConstantRow};
+use super::constant::{Basis, ConstantRow, Share};
 use super::error::MachineError;
 use super::shapes::LINE;
 use super::spec::{CacheSpec, Codec, Machine, TlbSpec, WalkLevel};
@@ -535,7 +535,9 @@ fn collect(path: String, value: &Value, rows: &mut Vec<ConstantRow>) {
                 let basis = all.into_iter().find(|b| b.name() == basis).unwrap_or(Basis::Guess);
                 let source = text("source").unwrap_or_default().to_string();
                 let value = inner.as_str().map_or_else(|| inner.to_string(), str::to_string);
-                rows.push(ConstantRow { key: path, value, basis, source });
+                let spread = table.get("spread").and_then(Value::as_float);
+                let spread = spread.and_then(|share| Share::try_from(share).ok());
+                rows.push(ConstantRow { key: path, value, basis, source, spread });
                 return;
             }
             table.iter().for_each(|(key, inner)| collect(join(&path, key), inner, rows));

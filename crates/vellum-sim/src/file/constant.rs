@@ -41,6 +41,30 @@ pub struct Constant<T> {
     pub basis: Basis,
     /// Where it was read, in words.
     pub source: String,
+    /// By how much measurements of it differ. Left out: nobody says.
+    pub spread: Option<Share>,
+}
+
+/// A share of a value, in millionths: `spread = 0.034`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
+#[serde(try_from = "f64")]
+pub struct Share(u32);
+
+impl Share {
+    /// As a number.
+    pub fn get(self) -> f64 {
+        f64::from(self.0) / 1e6
+    }
+}
+
+impl TryFrom<f64> for Share {
+    type Error = &'static str;
+    fn try_from(share: f64) -> Result<Share, &'static str> {
+        match (0.0..=1000.0).contains(&share) {
+            true => Ok(Share((share * 1e6).round() as u32)),
+            false => Err("a spread is a share of the value, 0 or more; write 0.05 for 5 %"),
+        }
+    }
 }
 
 impl<T> Deref for Constant<T> {
@@ -62,4 +86,6 @@ pub struct ConstantRow {
     pub basis: Basis,
     /// Where it was read.
     pub source: String,
+    /// By how much measurements of it differ.
+    pub spread: Option<Share>,
 }

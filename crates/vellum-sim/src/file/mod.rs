@@ -17,7 +17,7 @@ mod shapes;
 mod spec;
 mod units;
 
-pub use constant::{Basis, Constant, ConstantRow};
+pub use constant::{Basis, Constant, ConstantRow, Share};
 pub use error::MachineError;
 pub use presets::{preset, preset_text, presets};
 pub use shapes::{Costs, WORK_COSTS};

@@ -5,7 +5,7 @@ use vellum::machine::{Stores, Use, Verb, Work};
 
 use super::SimState;
 use crate::cache::{Agent, Kind, Level};
-use crate::cpu::Account;
+use crate::cpu::{Account, PRICES, Price};
 use crate::format::Format;
 use crate::memory::Ticks;
 use crate::oracle::{Bug, Note};
@@ -13,8 +13,9 @@ use crate::oracle::{Bug, Note};
 /// How a run is cleared.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
-    /// Time of a line.
+    /// Time of a line, and the constant that has it.
     line: Ticks,
+    price: Price,
     /// With non-temporal stores.
     elide: bool,
 }
@@ -62,18 +63,20 @@ impl<F: Format> SimState<F> {
     #[inline]
     pub(crate) fn work(&mut self, c: usize, work: Work, count: u64) {
         let cost = self.costs.work[work as usize] * count;
-        self.cpus[c].core.advance(cost);
+        self.cpus[c].work(work, cost);
     }
 
     /// A block becomes a program's, or leaves it.
     pub(crate) fn charge_frame(&mut self, c: usize, first: Pfn, order: Order, to: Use) {
         let was = self.oracle.uses.get(first.0 as usize).copied();
-        let cost = match (to, order) {
-            (Use::Data, Order::BASE) => self.costs.charge_page,
-            (_, Order::BASE) if was == Some(Use::Data as u8) => self.costs.uncharge_page,
-            _ => Ticks::ZERO,
+        let (price, cost) = match (to, order) {
+            (Use::Data, Order::BASE) => (Price::ChargePage, self.costs.charge_page),
+            (_, Order::BASE) if was == Some(Use::Data as u8) => {
+                (Price::UnchargePage, self.costs.uncharge_page)
+            }
+            _ => return,
         };
-        self.cpus[c].core.advance(cost);
+        self.cpus[c].charge(price, cost);
     }
 
     /// How a run of that length is cleared, decided once for all of it; `None` if a planted bug
@@ -93,13 +96,13 @@ impl<F: Format> SimState<F> {
         let follows = self.cpus[c].cleared_to == first;
         self.cpus[c].cleared_to = first + frames;
         let elide = stores == Stores::NonTemporal || frames << 12 >= costs.elision_threshold;
-        let line = match (elide, frames, follows) {
-            (true, ..) => costs.clear_line_elided,
-            (false, 1, false) => costs.clear_line,
-            (false, 1, true) => costs.clear_line_next,
-            (false, ..) => costs.clear_line_extent,
+        let (price, line) = match (elide, frames, follows) {
+            (true, ..) => (Price::ClearElided, costs.clear_line_elided),
+            (false, 1, false) => (Price::ClearPage, costs.clear_line),
+            (false, 1, true) => (Price::ClearNext, costs.clear_line_next),
+            (false, ..) => (Price::ClearExtent, costs.clear_line_extent),
         };
-        Some(Way { line, elide })
+        Some(Way { line, price, elide })
     }
 
     /// Data frames are filled with zeros.
@@ -124,9 +127,13 @@ impl<F: Format> SimState<F> {
         let floor = self.memory.stream(now, first * LINES, moved.fetched, moved.written_back);
         let cpu = &mut self.cpus[c];
         let held = if way.elide { 0 } else { lines - moved.fetched };
-        let hot = self.costs.clear_line_cached.unwrap_or(way.line).min(way.line);
-        let time = way.line * (lines - held) + hot * held;
-        cpu.core.advance(time.max(floor));
+        let hot = self.costs.clear_line_cached.filter(|hot| *hot < way.line);
+        let hot_price = if hot.is_some() { Price::ClearCached } else { way.price };
+        let hot = hot.unwrap_or(way.line);
+        let (fetched, cached) = (way.line * (lines - held), hot * held);
+        cpu.charge(way.price, fetched);
+        cpu.charge(hot_price, cached);
+        cpu.charge(Price::Bandwidth, floor.saturating_sub(fetched + cached));
         cpu.forget_lines();
         cpu.switch(before);
         self.forget_recalled();
@@ -138,7 +145,7 @@ impl<F: Format> SimState<F> {
         let latency = self.memory.distance(node, node);
         let cpu = &mut self.cpus[c];
         let before = cpu.switch(Account::Clear);
-        cpu.core.advance(latency);
+        cpu.charge(Price::Memory, latency);
         cpu.switch(before);
     }
 
@@ -173,7 +180,8 @@ impl<F: Format> SimState<F> {
         self.forget_written();
         let time = self.costs.copy_line * (frames * LINES);
         let cpu = &mut self.cpus[c];
-        cpu.core.advance(time.max(floor));
+        cpu.charge(Price::Copy, time);
+        cpu.charge(Price::Bandwidth, floor.saturating_sub(time));
         cpu.forget_lines();
         cpu.switch(before);
         self.forget_recalled();
@@ -195,7 +203,7 @@ impl<F: Format> SimState<F> {
         }
         let lines =
             pfn * LINES + offset as u64 / 64..=pfn * LINES + (offset + length - 1) as u64 / 64;
-        let (mut time, mut buffers) = (Ticks::ZERO, 1);
+        let (mut charges, mut buffers) = ([Ticks::ZERO; PRICES], 1);
         for line in lines {
             let served = self.caches.access(c, Agent::Kernel, line, kind);
             let mut latency = self.caches.latency(served.level);
@@ -203,14 +211,17 @@ impl<F: Format> SimState<F> {
                 let cpu = &self.cpus[c];
                 latency += self.memory.read(cpu.core.now(), cpu.node, line);
             }
-            time += Ticks(latency.0 / buffers).max(self.costs.copy_line);
+            let (waits, copies) = (Ticks(latency.0 / buffers), self.costs.copy_line);
+            let bound = if waits > copies { Price::of_level(served.level) } else { Price::Copy };
+            charges[bound as usize] += waits.max(copies);
             buffers = u64::from(self.cpus[c].core.fill_buffers());
             if served.write_backs > 0 {
                 self.write_back(c);
             }
         }
         let cpu = &mut self.cpus[c];
-        cpu.core.advance(time);
+        cpu.core.advance(charges.iter().copied().sum());
+        cpu.charged.iter_mut().zip(charges).for_each(|(sum, time)| *sum += time);
         cpu.forget_lines();
         self.forget_recalled();
     }

@@ -8,7 +8,7 @@
 use vellum::machine::{CpuMask, Scope};
 
 use super::{SimMachine, SimState};
-use crate::cpu::{Account, Request};
+use crate::cpu::{Account, Price, Request};
 use crate::format::Format;
 use crate::memory::Ticks;
 use crate::oracle::{Bug, Note};
@@ -27,7 +27,7 @@ impl<F: Format> SimState<F> {
         let deaf = self.bug == Some(Bug::DeafTlb);
         match scope {
             Scope::Page(ctx, va) => {
-                cpu.core.advance(costs.flush_page);
+                cpu.charge(Price::FlushPage, costs.flush_page);
                 cpu.counts.flush_page += 1;
                 if !deaf {
                     cpu.drop_pages(ctx.0, va.0 & !4095, 4096);
@@ -35,8 +35,11 @@ impl<F: Format> SimState<F> {
             }
             Scope::Range(ctx, range, level) => {
                 let pages = range.bytes().div_ceil(level.entry_bytes());
-                let by_page = costs.flush_page * pages.min(CEILING);
-                cpu.core.advance(if pages <= CEILING { by_page } else { costs.flush_context });
+                if pages <= CEILING {
+                    cpu.charge(Price::FlushPage, costs.flush_page * pages);
+                } else {
+                    cpu.charge(Price::FlushContext, costs.flush_context);
+                }
                 cpu.counts.flush_range += 1;
                 if deaf {
                 } else if pages <= CEILING || self.walk_check {
@@ -46,14 +49,14 @@ impl<F: Format> SimState<F> {
                 }
             }
             Scope::Space(ctx) => {
-                cpu.core.advance(costs.flush_context);
+                cpu.charge(Price::FlushContext, costs.flush_context);
                 cpu.counts.flush_space += 1;
                 if !deaf {
                     cpu.drop_context(ctx.0);
                 }
             }
             Scope::All => {
-                cpu.core.advance(costs.flush_full);
+                cpu.charge(Price::FlushFull, costs.flush_full);
                 cpu.counts.flush_all += 1;
                 if !deaf {
                     cpu.drop_everything();
@@ -87,11 +90,11 @@ impl<F: Format> SimState<F> {
         let cpu = &mut self.cpus[c];
         let before = cpu.switch(Account::Idle);
         if !self.hunting {
-            cpu.core.advance_to(request.due);
+            cpu.wait_until(request.due);
         }
         cpu.switch(Account::Flush);
         cpu.core.serialize();
-        cpu.core.advance(handle);
+        cpu.charge(Price::InterruptHandle, handle);
         cpu.counts.ipi_received += 1;
         cpu.forget_lines();
         self.invalidate(c, request.scope);
@@ -119,7 +122,7 @@ impl<F: Format> SimState<F> {
             let before = self.cpus[c].switch(Account::Flush);
             let cost = self.costs.broadcast_base
                 + self.costs.broadcast_per_cpu * (self.cpus.len() as u64 - 1);
-            self.cpus[c].core.advance(cost);
+            self.cpus[c].charge(Price::Broadcast, cost);
             self.cpus[c].counts.broadcasts += 1;
             self.cpus[c].switch(before);
             for t in 0..self.cpus.len() {
@@ -131,7 +134,7 @@ impl<F: Format> SimState<F> {
         for t in targets.iter().filter(|&t| t != c) {
             let (send, deliver) = (self.costs.interrupt_send, self.costs.interrupt_deliver);
             let cpu = &mut self.cpus[c];
-            cpu.core.advance(send);
+            cpu.charge(Price::InterruptSend, send);
             cpu.counts.ipi_sent += 1;
             cpu.acks_missing += 1;
             let request = Request { scope, from: c, due: cpu.core.now() + deliver };
@@ -164,7 +167,7 @@ impl<F: Format> SimState<F> {
         }
         let at = core::mem::replace(&mut cpu.acked_at, Ticks::ZERO);
         let before = cpu.switch(Account::Flush);
-        cpu.core.advance_to(at);
+        cpu.wait_until(at);
         cpu.switch(before);
         true
     }

@@ -15,7 +15,7 @@ use vellum::machine::{
 
 use super::SimMachine;
 use super::fills::FillNote;
-use crate::cpu::Account;
+use crate::cpu::{Account, Price};
 use crate::format::Format;
 use crate::oracle::{Bug, Rule};
 use crate::tlb::PageSize;
@@ -328,7 +328,7 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
         self.act(|s, c| s.note_fill(c, FillNote::Point));
         self.state.with(|s| {
             let cost = s.costs.sched_point;
-            s.cpus[self.current.get()].core.advance(cost);
+            s.cpus[self.current.get()].charge(Price::SchedPoint, cost);
         });
     }
 }

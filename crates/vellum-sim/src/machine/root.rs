@@ -9,7 +9,7 @@
 use vellum::machine::{Root, Scope};
 
 use super::SimState;
-use crate::cpu::CachedRoot;
+use crate::cpu::{CachedRoot, Price};
 use crate::format::Format;
 use crate::oracle::{Note, Rule};
 
@@ -20,7 +20,7 @@ impl<F: Format> SimState<F> {
         let cost = self.costs.root_load;
         let cpu = &mut self.cpus[c];
         cpu.core.serialize();
-        cpu.core.advance(cost);
+        cpu.charge(Price::RootLoad, cost);
         cpu.counts.root_loads += 1;
         cpu.forget();
         self.end_walks(c, None);
@@ -52,7 +52,7 @@ impl<F: Format> SimState<F> {
         if self.mmu.contexts != 0 && root.flush {
             let cost = self.costs.flush_context;
             let cpu = &mut self.cpus[c];
-            cpu.core.advance(cost);
+            cpu.charge(Price::FlushContext, cost);
             cpu.drop_context(ctx);
             self.close(c, Scope::Space(root.asid));
         }

@@ -63,6 +63,23 @@ pub struct Core {
     fills: Queue,
     /// Waits for which translations are to blame, since they were last taken.
     translating: Ticks,
+    /// What serves the access that is about to be started.
+    source: u8,
+    waits: Waits,
+}
+
+/// Kinds of what serves an access: the levels of a hierarchy.
+pub(crate) const SOURCES: usize = 4;
+
+/// What a core waited for, all added up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    /// Accesses, by what served them.
+    pub(crate) sources: [Ticks; SOURCES],
+    /// Their translations.
+    pub(crate) translation: Ticks,
+    /// The load port.
+    pub(crate) port: Ticks,
 }
 
 impl Core {
@@ -83,6 +100,8 @@ impl Core {
             loads: Queue::EMPTY,
             fills: Queue::EMPTY,
             translating: Ticks::ZERO,
+            source: 0,
+            waits: Waits::default(),
         }
     }
 
@@ -95,6 +114,22 @@ impl Core {
     /// Misses of the first level that it has in flight at most.
     pub fn fill_buffers(&self) -> u32 {
         self.overlap.fill_buffers
+    }
+
+    /// The next access is served by what the caller knows by that number, below four.
+    #[inline]
+    pub fn served_by(&mut self, source: u8) {
+        self.source = source % SOURCES as u8;
+    }
+
+    /// What it waited for so far.
+    pub(crate) fn waits(&self) -> Waits {
+        self.waits
+    }
+
+    /// Time of the instructions that it retired.
+    pub(crate) fn retiring(&self) -> Ticks {
+        self.overlap.instruction * self.position
     }
 
     /// Instructions retired.
@@ -122,7 +157,9 @@ impl Core {
         }
         self.port = self.port.max(self.now) + self.overlap.load * loads;
         let ahead = self.overlap.instruction * u64::from(self.overlap.window);
-        self.now = self.now.max(self.port.saturating_sub(ahead));
+        let wait = self.port.saturating_sub(ahead).saturating_sub(self.now);
+        self.now += wait;
+        self.waits.port += wait;
     }
 
     /// Waits for the oldest loads until the window has room.
@@ -147,8 +184,11 @@ impl Core {
     #[inline]
     fn wait_for(&mut self, p: Pending) {
         let wait = p.done.saturating_sub(self.now);
+        let blame = p.blame(wait);
         self.now += wait;
-        self.translating += p.blame(wait);
+        self.translating += blame;
+        self.waits.translation += blame;
+        self.waits.sources[usize::from(p.source)] += wait - blame;
     }
 
     /// Time lost by waiting for translations (walks, second-level lookups) since this was last
@@ -181,7 +221,7 @@ impl Core {
         let done = (issue.max(bounds.ready) + latency).max(bounds.arrival);
         let late = bounds.ready.saturating_sub(issue).0;
         let translation = if late == 0 { 0 } else { (late * 255 / (done - issue).0) as u8 };
-        let p = Pending { done, position: self.position, translation };
+        let p = Pending { done, position: self.position, translation, source: self.source };
         if fills {
             self.fills.push_by_time(p);
         }
@@ -322,9 +362,15 @@ impl Core {
     /// Waits for everything unfinished: a fault, an interrupt, a fence, a root load.
     pub fn serialize(&mut self) -> Ticks {
         let start = self.now;
-        let done = self.loads.iter().chain(self.fills.iter()).map(|p| p.done).max();
+        let last = self.loads.iter().chain(self.fills.iter()).max_by_key(|p| p.done).copied();
+        if let Some(last) = last {
+            let wait = last.done.saturating_sub(self.now);
+            self.now += wait;
+            self.waits.sources[usize::from(last.source)] += wait;
+        }
         let walked = self.walkers.iter().max().copied().unwrap_or_default();
-        self.now = self.now.max(done.unwrap_or_default()).max(walked);
+        let walking = self.advance_to(walked);
+        self.waits.translation += walking;
         self.loads.clear();
         self.fills.clear();
         self.set_limit();

@@ -7,7 +7,7 @@ use super::ticks::Ticks;
 pub const CAPACITY: usize = 64;
 
 /// An access that is not done.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     /// When it is.
     pub(super) done: Ticks,
@@ -15,6 +15,8 @@ pub(super) struct Pending {
     pub(super) position: u64,
     /// The part of its time that its translation took, in 255ths.
     pub(super) translation: u8,
+    /// What serves it, by the caller's number.
+    pub(super) source: u8,
 }
 
 impl Pending {
@@ -34,7 +36,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) const EMPTY: Queue = Queue {
-        ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0 }; CAPACITY],
+        ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0, source: 0 }; CAPACITY],
         head: 0,
         len: 0,
     };

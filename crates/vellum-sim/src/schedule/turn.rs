@@ -70,7 +70,7 @@ impl<F: Format> SimState<F> {
         let done = if self.hunting { None } else { self.disk.next_due() };
         let next = next.map(|t| t + Ticks(1)).into_iter().chain(done).min();
         let to = next.map_or(now + pause, |t| t.max(now + pause));
-        cpu.core.advance_to(to);
+        cpu.wait_until(to);
         cpu.switch(before);
         if self.hunting {
             self.speculate();
