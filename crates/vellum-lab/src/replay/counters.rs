@@ -197,18 +197,19 @@ pub fn collect<F: Format>(
 /// Cycles by the constant of the machine file that they were charged by. What the recorder's
 /// windows stand for is scaled up as the estimates are.
 pub fn charges<F: Format>(vm: &Vm<SimMachine<F>>, counters: &Counters) -> Counters {
-    let of = |name: &str| counters.get(name).unwrap_or(0).max(0) as u128;
-    let scaled = |cycles: u64, estimate: &str, simulated: &str| {
-        let all = u128::from(cycles) * of(estimate);
-        all.checked_div(of(simulated)).map_or(cycles, |n| u64::try_from(n).unwrap_or(u64::MAX))
+    let both = |names: [&str; 2]| {
+        names.iter().map(|name| counters.get(name).unwrap_or(0).max(0) as u128).sum::<u128>()
+    };
+    let simulated = both(["cycles_program", "cycles_walk"]);
+    let estimate = both(["estimate_program", "estimate_walk"]);
+    let scaled = |cycles: u64| {
+        let all = (u128::from(cycles) * estimate).checked_div(simulated);
+        all.map_or(cycles, |n| u64::try_from(n).unwrap_or(u64::MAX))
     };
     let mut out = Counters::new();
     for (key, cycles) in vm.machine().total().charges() {
         let cycles = match key.split_once('.').map_or(key, |(group, _)| group) {
-            "core" | "l1d" | "l2" | "llc" | "memory" => {
-                scaled(cycles, "estimate_program", "cycles_program")
-            }
-            "tlb" => scaled(cycles, "estimate_walk", "cycles_walk"),
+            "core" | "l1d" | "l2" | "llc" | "memory" | "tlb" => scaled(cycles),
             _ => cycles,
         };
         out.count(key, cycles);

@@ -1,6 +1,6 @@
 //! What a replay counts, on programs small enough to know the answer.
 
-use crate::common::{R, RW, RX, Script, count, counters, vellum};
+use crate::common::{R, RW, RX, Script, Temporary, count, counters, vellum};
 use vellum_trace::event::{Advice, Change, Event, Flags, Map, MapKind, Prot};
 
 const NEVER: &[&str] = &["--machine", "tiny", "--set", "thp=never"];
@@ -134,6 +134,44 @@ fn the_first_half_of_a_window_makes_tlbs_warm_and_stands_for_nothing() {
     let [cold, warm] = ["", "8000,2000,20000"].map(|window| walks(recorded(2000, window)));
     let off = |estimate: f64| (estimate / whole - 1.0).abs();
     assert!(off(warm) < 0.7 * off(cold), "{whole}: cold {cold}, warm {warm}");
+}
+
+/// What a replay says of a constant is what another replay with another constant finds.
+#[test]
+fn charges_tell_what_a_run_on_a_machine_of_other_constants_takes() {
+    let mut s = Script::new();
+    let m = s.anon(20_000);
+    s.touch(m, 0..20_000);
+    let mut draw = 1u64;
+    for n in 0..60_000 {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let offset = (draw >> 33) % 20_000 * 4096 + (draw >> 20) % 64 * 64;
+        let flags = if n % 2 == 0 { Flags::READ } else { Flags::READ.with(Flags::DEPENDENT) };
+        s.push(Event::Access { mapping: m, size: 8, flags, offset });
+    }
+    let trace = s.file("charges.vt");
+    let milan = vellum_sim::file::preset_text("milan").expect("a preset");
+    let run = |text: &str| {
+        let file = Temporary::with("charges.toml", text.as_bytes());
+        let args = ["run", "--trace", trace.path(), "--machine", file.path(), "--json"];
+        let said = vellum(&[&args[..], &["--as", "vellum", "--set", "thp=never"]].concat());
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        doc["variants"][0].clone()
+    };
+    let base = run(milan);
+    let time = |run: &serde_json::Value| run["counters"]["estimate_total"].as_f64().unwrap();
+    for (key, from, to) in [
+        ("memory.latency", "\"120 ns\"", "\"240 ns\""),
+        ("costs.work.fault", "value = 1050", "value = 2100"),
+        ("costs.clear_page_line", "value = 10.64", "value = 21.28"),
+    ] {
+        assert!(milan.contains(from), "{key}");
+        let charged = base["charges"][key].as_f64().unwrap_or_else(|| panic!("{key} in {base}"));
+        let real = time(&run(&milan.replacen(from, to, 1))) - time(&base);
+        assert!(real > 0.02 * time(&base), "{key} matters");
+        assert!((charged / real - 1.0).abs() < 0.15, "{key}: {charged} charged, {real} more");
+    }
 }
 
 #[test]

@@ -106,13 +106,13 @@ impl Counters {
             caches: caches(s.caches.counters(c), n),
             walk_time: n.walk_time,
             time,
-            charged: charged(cpu),
+            charged: charged(cpu, s.costs.stlb_hit),
         }
     }
 
-    /// Cycles by the constant that they were charged by, as machine files name it. `tlb` stands
-    /// for the constants of translations, `waiting` for none: other CPUs or the disk were waited
-    /// for. They add up to `cycles`, but for roundings.
+    /// Cycles by the constant that they were charged by, as machine files name it. `waiting` stands
+    /// for none: other CPUs or the disk were waited for. They add up to `cycles`, but for
+    /// roundings.
     pub fn charges(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         price::keys().zip(self.charged.iter().map(|time| time.cycles()))
     }
@@ -140,7 +140,7 @@ impl Counters {
             .chain(d.caches.iter_mut().zip(&earlier.caches));
         pairs.for_each(|(a, b)| *a -= b);
         d.time.iter_mut().zip(&earlier.time).for_each(|(a, b)| *a -= *b);
-        d.charged.iter_mut().zip(&earlier.charged).for_each(|(a, b)| *a -= *b);
+        d.charged.iter_mut().zip(&earlier.charged).for_each(|(a, b)| *a = a.saturating_sub(*b));
         d.walk_time -= earlier.walk_time;
         d
     }
@@ -171,15 +171,26 @@ impl Counters {
 const LEVELS: [Level; 4] = [Level::L1, Level::L2, Level::Llc, Level::Memory];
 
 /// All charges of a CPU, those of its core included.
-fn charged(cpu: &CpuState) -> [Ticks; PRICES] {
+fn charged(cpu: &CpuState, stlb_hit: Ticks) -> [Ticks; PRICES] {
     let waits = cpu.core.waits();
     let mut all = cpu.charged;
     all[Price::Instruction as usize] += cpu.core.retiring();
     all[Price::LoadPort as usize] += waits.port;
-    all[Price::Translation as usize] += waits.translation;
     for (level, wait) in LEVELS.into_iter().zip(waits.sources) {
         all[Price::of_level(level) as usize] += wait;
     }
+    let reads = LEVELS.map(Price::of_level).into_iter().zip(cpu.counts.walk_reads);
+    let hits = (Price::TlbL2, stlb_hit * cpu.counts.stlb_hits);
+    let parts: Vec<(Price, Ticks)> = reads.chain([hits]).collect();
+    let whole = parts.iter().map(|(_, part)| *part).sum::<Ticks>() + cpu.counts.walk_starts;
+    let mut rest = waits.translation;
+    for (price, part) in parts {
+        let share = u128::from(waits.translation.0) * u128::from(part.0);
+        let share = Ticks(share.checked_div(u128::from(whole.0)).unwrap_or(0) as u64);
+        all[price as usize] += share;
+        rest -= share;
+    }
+    all[Price::WalkStart as usize] += rest;
     all
 }
 

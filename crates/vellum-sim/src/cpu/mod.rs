@@ -25,7 +25,7 @@ use vellum::machine::Work;
 
 use crate::cache::{Kind as CacheKind, Prefetcher};
 use crate::machine::parts::Parts;
-use crate::memory::{Core, Ticks};
+use crate::memory::{Core, SOURCES, Ticks};
 use crate::tlb::{NestedTlb, Tlb, WalkCache};
 
 /// What an access does.
@@ -90,6 +90,9 @@ pub(crate) struct Counts {
     pub walks_fetch: u64,
     pub walk_steps: u64,
     pub walk_time: Ticks,
+    /// Parts of it: reads, by what served them, and what walks take beside them.
+    pub walk_reads: [Ticks; SOURCES],
+    pub walk_starts: Ticks,
     pub nested_steps: u64,
     pub page_faults: u64,
     pub dirty_assists: u64,

@@ -2,8 +2,9 @@
 //!
 //! The clock moves for one reason at a time, and each but waiting for others has a constant, so that
 //! all charges add up to the clock. Where several accesses are on their way at once, a
-//! wait belongs to the level that served the one that is waited for, less the part for which its
-//! translation is to blame. So a charge says how much of the time hangs on a constant: in
+//! wait belongs to the level that served the one that is waited for, from its beginning on, less the
+//! part for which its translation is to blame. That part is divided as all translations are, by
+//! what their walks read and where it was. So a charge says how much of the time hangs on a constant: in
 //! proportion, as long as the constant does not change what overlaps with what.
 
 use vellum::machine::{WORKS, Work};
@@ -20,8 +21,10 @@ pub(crate) enum Price {
     L2,
     Llc,
     Memory,
-    /// Walks and hits of the second-level TLB. They have several constants.
-    Translation,
+    /// Hits of the second-level TLB.
+    TlbL2,
+    /// Walks, beside their reads.
+    WalkStart,
     /// The memory's, where it and not the core limits a run that is cleared or copied.
     Bandwidth,
     FlushPage,
@@ -55,7 +58,8 @@ const KEYS: [&str; Price::Fault as usize] = [
     "l2.latency",
     "llc.latency",
     "memory.latency",
-    "tlb",
+    "tlb.l2.latency",
+    "tlb.walk.start",
     "nodes.bandwidth",
     "costs.flush_page",
     "costs.flush_context",
@@ -113,8 +117,7 @@ impl Price {
     }
 }
 
-/// All keys, in the order of charges. `tlb` stands for the constants of translations, `waiting` for
-/// none.
+/// All keys, in the order of charges. `waiting` stands for no constant.
 pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
     KEYS.into_iter().chain(WORK_KEYS)
 }

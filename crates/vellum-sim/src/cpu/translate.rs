@@ -8,7 +8,7 @@ use vellum::addr::Va;
 use vellum::machine::{Asid, Scope};
 
 use crate::cpu::access::{PageFault, Trap};
-use crate::cpu::{Kind, NONE, Price};
+use crate::cpu::{Kind, NONE};
 use crate::format::{Format, Meaning};
 use crate::machine::SimState;
 use crate::memory::Ticks;
@@ -244,7 +244,7 @@ impl<F: Format> SimState<F> {
         match walked {
             Walked::Stopped => Err(Trap::Stop),
             Walked::Fault { table } => {
-                cpu.charge(Price::Translation, time);
+                cpu.core.translated(time);
                 cpu.attribute(time, super::Account::Walk);
                 self.fault(c, va, kind, table)
             }

@@ -14,6 +14,7 @@
 
 use super::pending::{CAPACITY, Pending, Queue};
 use super::ticks::Ticks;
+use super::waits::{SOURCES, Waits};
 
 /// The constants of a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,20 +67,8 @@ pub struct Core {
     /// What serves the access that is about to be started.
     source: u8,
     waits: Waits,
-}
-
-/// Kinds of what serves an access: the levels of a hierarchy.
-pub(crate) const SOURCES: usize = 4;
-
-/// What a core waited for, all added up.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Waits {
-    /// Accesses, by what served them.
-    pub(crate) sources: [Ticks; SOURCES],
-    /// Their translations.
-    pub(crate) translation: Ticks,
-    /// The load port.
-    pub(crate) port: Ticks,
+    /// Until when it is settled what time was spent on. Since then it only retired instructions.
+    settled: Ticks,
 }
 
 impl Core {
@@ -102,6 +91,7 @@ impl Core {
             translating: Ticks::ZERO,
             source: 0,
             waits: Waits::default(),
+            settled: Ticks::ZERO,
         }
     }
 
@@ -127,9 +117,9 @@ impl Core {
         self.waits
     }
 
-    /// Time of the instructions that it retired.
+    /// Time of the instructions that it retired while nothing held it up.
     pub(crate) fn retiring(&self) -> Ticks {
-        self.overlap.instruction * self.position
+        (self.overlap.instruction * self.position).saturating_sub(self.waits.hidden)
     }
 
     /// Instructions retired.
@@ -159,6 +149,7 @@ impl Core {
         let ahead = self.overlap.instruction * u64::from(self.overlap.window);
         let wait = self.port.saturating_sub(ahead).saturating_sub(self.now);
         self.now += wait;
+        self.settled += wait;
         self.waits.port += wait;
     }
 
@@ -184,11 +175,18 @@ impl Core {
     #[inline]
     fn wait_for(&mut self, p: Pending) {
         let wait = p.done.saturating_sub(self.now);
-        let blame = p.blame(wait);
         self.now += wait;
-        self.translating += blame;
-        self.waits.translation += blame;
-        self.waits.sources[usize::from(p.source)] += wait - blame;
+        self.translating += p.blame(wait);
+        if wait > Ticks::ZERO {
+            self.held_up(p, wait);
+        }
+    }
+
+    /// The clock stands at the end of an access, the last part of which was waited for.
+    fn held_up(&mut self, p: Pending, wait: Ticks) {
+        let from = p.start.min(self.now - wait).max(self.settled);
+        self.waits.access(&p, self.now - from, wait);
+        self.settled = self.now;
     }
 
     /// Time lost by waiting for translations (walks, second-level lookups) since this was last
@@ -221,7 +219,8 @@ impl Core {
         let done = (issue.max(bounds.ready) + latency).max(bounds.arrival);
         let late = bounds.ready.saturating_sub(issue).0;
         let translation = if late == 0 { 0 } else { (late * 255 / (done - issue).0) as u8 };
-        let p = Pending { done, position: self.position, translation, source: self.source };
+        let source = self.source;
+        let p = Pending { done, start: issue, position: self.position, translation, source };
         if fills {
             self.fills.push_by_time(p);
         }
@@ -364,12 +363,14 @@ impl Core {
         let start = self.now;
         let last = self.loads.iter().chain(self.fills.iter()).max_by_key(|p| p.done).copied();
         if let Some(last) = last {
-            let wait = last.done.saturating_sub(self.now);
-            self.now += wait;
-            self.waits.sources[usize::from(last.source)] += wait;
+            let wait = self.pass_to(last.done);
+            if wait > Ticks::ZERO {
+                self.held_up(last, wait);
+            }
         }
         let walked = self.walkers.iter().max().copied().unwrap_or_default();
-        let walking = self.advance_to(walked);
+        let walking = self.pass_to(walked);
+        self.settled += walking;
         self.waits.translation += walking;
         self.loads.clear();
         self.fills.clear();
@@ -381,11 +382,24 @@ impl Core {
     #[inline]
     pub fn advance(&mut self, time: Ticks) {
         self.now += time;
+        self.settled = self.now;
+    }
+
+    /// Passes the time of a walk that ended in a fault.
+    pub(crate) fn translated(&mut self, time: Ticks) {
+        self.advance(time);
+        self.waits.translation += time;
     }
 
     /// Waits until `time`, if that is in the future; returns how long.
     #[inline]
     pub fn advance_to(&mut self, time: Ticks) -> Ticks {
+        let wait = self.pass_to(time);
+        self.settled = self.now;
+        wait
+    }
+
+    fn pass_to(&mut self, time: Ticks) -> Ticks {
         let wait = time.saturating_sub(self.now);
         self.now += wait;
         wait
@@ -418,200 +432,5 @@ impl Core {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const L3: Ticks = Ticks::from_cycles(63);
-
-    fn core(fill_buffers: u32) -> Core {
-        let quarter = Ticks(64);
-        Core::new(Overlap {
-            fill_buffers,
-            walkers: 1,
-            window: 128,
-            instruction: quarter,
-            l1: Ticks::from_cycles(4),
-            load: Ticks::ZERO,
-        })
-    }
-
-    fn cycles_per_line(core: &mut Core, lines: u64, each: impl Fn(&mut Core)) -> f64 {
-        let start = core.now();
-        for _ in 0..lines {
-            core.retire(5);
-            each(core);
-        }
-        core.serialize();
-        core.validate().expect("consistent");
-        (core.now() - start).0 as f64 / 256.0 / lines as f64
-    }
-
-    #[test]
-    fn stride_reads_at_63_cycles_with_8_to_10_buffers_cost_about_8_cycles_a_line() {
-        for (buffers, expect) in [(8, 63.0 / 8.0), (9, 7.0), (10, 6.3)] {
-            let cost = cycles_per_line(&mut core(buffers), 10_000, |c| {
-                c.load(L3, false);
-            });
-            assert!((cost - expect).abs() < 0.1, "{buffers} buffers: {cost}");
-        }
-    }
-
-    #[test]
-    fn a_dependent_chain_at_63_cycles_costs_63_a_line() {
-        let cost = cycles_per_line(&mut core(10), 10_000, |c| {
-            c.load(L3, true);
-        });
-        assert!((cost - 63.0).abs() < 0.1, "{cost}");
-    }
-
-    #[test]
-    fn a_chain_of_first_level_hits_costs_its_latency_and_independent_hits_nothing() {
-        let cost = cycles_per_line(&mut core(10), 10_000, |c| {
-            c.hit(true);
-        });
-        assert!((cost - 4.0).abs() < 0.1, "{cost}");
-        let cost = cycles_per_line(&mut core(10), 10_000, |c| {
-            c.hit(false);
-        });
-        assert_eq!(cost, 1.25);
-    }
-
-    #[test]
-    fn loads_at_hand_are_issued_no_faster_than_the_load_port_takes_them() {
-        let port = |load| Overlap { load: Ticks::from_cycles(load), ..core(10).overlap };
-        let cost = |load| {
-            let mut c = Core::new(port(load));
-            cycles_per_line(&mut c, 10_000, |c| {
-                c.issue(8);
-                c.hit(false);
-            })
-        };
-        assert!((cost(1) - 8.0).abs() < 0.1, "eight loads among few instructions: {}", cost(1));
-        assert_eq!(cost(0), 1.25);
-        // Where instructions take longer than the loads among them, the port is no limit.
-        let mut c = Core::new(port(1));
-        let cost = cycles_per_line(&mut c, 10_000, |c| {
-            c.retire(35);
-            c.issue(8);
-        });
-        assert!((cost - 10.0).abs() < 0.1, "{cost}");
-    }
-
-    #[test]
-    fn an_index_read_from_the_first_level_does_not_wait_for_the_miss_before_it() {
-        // `a[b[i]]`: b's lines are at hand, a's are not, and no turn needs the last one's element.
-        let cost = cycles_per_line(&mut core(9), 10_000, |c| {
-            c.hit(false);
-            c.load(L3, true);
-        });
-        assert!((cost - 7.0).abs() < 0.2, "{cost}");
-    }
-
-    #[test]
-    fn a_short_window_limits_overlap_before_the_buffers_do() {
-        let mut c = Core::new(Overlap {
-            fill_buffers: 16,
-            walkers: 1,
-            window: 10,
-            instruction: Ticks(64),
-            l1: Ticks::from_cycles(4),
-            load: Ticks::ZERO,
-        });
-        let cost = cycles_per_line(&mut c, 10_000, |c| {
-            c.load(L3, false);
-        });
-        assert!(cost > 63.0 / 3.0 && cost < 63.0, "two or three loads fit 10 instructions: {cost}");
-    }
-
-    #[test]
-    fn work_overlaps_with_one_miss_in_flight() {
-        let mut c = core(10);
-        c.load(Ticks::from_cycles(20), false);
-        c.retire(100);
-        assert_eq!(c.now(), Ticks::from_cycles(25));
-        assert_eq!(c.serialize(), Ticks::ZERO);
-    }
-
-    #[test]
-    fn one_walker_makes_walks_wait_for_each_other_and_two_halve_that() {
-        let run = |walkers| {
-            let mut c = Core::new(Overlap {
-                fill_buffers: 10,
-                walkers,
-                window: 128,
-                instruction: Ticks(64),
-                l1: Ticks::from_cycles(4),
-                load: Ticks::ZERO,
-            });
-            cycles_per_line(&mut c, 10_000, |c| {
-                let ready = c.walk(Ticks::from_cycles(27));
-                c.load_after(ready, Ticks::from_cycles(4), false, false);
-            })
-        };
-        assert!((run(1) - 27.0).abs() < 0.2, "{}", run(1));
-        assert!((run(2) - 13.5).abs() < 0.2, "{}", run(2));
-    }
-
-    #[test]
-    fn waits_are_blamed_on_translations_in_proportion() {
-        let mut c = core(1);
-        let ready = c.walk(Ticks::from_cycles(30));
-        c.load_after(ready, Ticks::from_cycles(90), false, true);
-        c.load(Ticks::from_cycles(10), false);
-        let blamed = c.take_translating();
-        assert_eq!(
-            c.now(),
-            Ticks::from_cycles(120),
-            "the second load waited for the only fill buffer"
-        );
-        assert!(blamed.0.abs_diff(Ticks::from_cycles(30).0) < 256, "{blamed}: a quarter of 120");
-        assert_eq!(c.take_translating(), Ticks::ZERO);
-    }
-
-    #[test]
-    fn store_misses_are_bound_by_the_buffers_and_not_by_the_window() {
-        let mut c = Core::new(Overlap {
-            fill_buffers: 10,
-            walkers: 1,
-            window: 6,
-            instruction: Ticks(64),
-            l1: Ticks::from_cycles(4),
-            load: Ticks::ZERO,
-        });
-        let cost = cycles_per_line(&mut c, 10_000, |c| {
-            c.store(L3);
-        });
-        assert!((cost - 6.3).abs() < 0.1, "{cost}");
-    }
-
-    #[test]
-    fn serializing_waits_for_the_slowest_access_and_advancing_does_not_wait() {
-        let mut c = core(10);
-        c.load(Ticks::from_cycles(300), false);
-        c.load(Ticks::from_cycles(100), false);
-        c.advance(Ticks::from_cycles(50));
-        assert_eq!(c.now(), Ticks::from_cycles(50));
-        assert_eq!(c.serialize(), Ticks::from_cycles(250));
-        assert_eq!(c.advance_to(Ticks::from_cycles(200)), Ticks::ZERO);
-        assert_eq!(c.advance_to(Ticks::from_cycles(400)), Ticks::from_cycles(100));
-    }
-
-    #[test]
-    fn a_line_on_its_way_takes_what_is_left_and_blames_translation_for_its_part_alone() {
-        let at = Ticks::from_cycles;
-        let mut c = core(10);
-        c.load_arriving(Ticks::ZERO, at(12), at(300), false);
-        assert_eq!(c.last_load(), at(300), "not there before");
-        c.load_arriving(Ticks::ZERO, at(12), at(305), true);
-        assert_eq!(c.last_load(), at(312), "there before the chain asks for it");
-        assert_eq!(c.miss_starts(at(100), true), at(312));
-        c.store_arriving(Ticks::ZERO, at(12), at(400));
-        assert_eq!((c.last_load(), c.serialize()), (at(312), at(400)));
-        assert_eq!(c.take_translating(), Ticks::ZERO);
-        let mut c = core(1);
-        c.load_arriving(at(50), at(12), at(100), false);
-        assert_eq!(c.miss_starts(Ticks::ZERO, false), at(100), "the only buffer is in use");
-        c.load(at(10), false);
-        assert_eq!((c.now(), c.take_translating()), (at(100), Ticks(at(100).0 * 127 / 255)));
-    }
-}
+#[path = "core_tests.rs"]
+mod tests;

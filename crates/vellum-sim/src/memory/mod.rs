@@ -5,8 +5,10 @@ mod nested_tables;
 mod numa;
 mod pending;
 mod ticks;
+mod waits;
 
 pub use self::core::{Core, Overlap};
 pub use nested_tables::NestedTables;
 pub use numa::{Memory, NodeRange, Numa, Traffic};
 pub use ticks::Ticks;
+pub(crate) use waits::SOURCES;

@@ -11,6 +11,8 @@ pub const CAPACITY: usize = 64;
 pub(super) struct Pending {
     /// When it is.
     pub(super) done: Ticks,
+    /// When it was begun.
+    pub(super) start: Ticks,
     /// Number of the instruction.
     pub(super) position: u64,
     /// The part of its time that its translation took, in 255ths.
@@ -20,6 +22,9 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    const NONE: Pending =
+        Pending { done: Ticks::ZERO, start: Ticks::ZERO, position: 0, translation: 0, source: 0 };
+
     /// How much of a wait for this access its translation is to blame for.
     pub(super) fn blame(&self, wait: Ticks) -> Ticks {
         Ticks(wait.0 * u64::from(self.translation) / 255)
@@ -35,11 +40,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) const EMPTY: Queue = Queue {
-        ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0, source: 0 }; CAPACITY],
-        head: 0,
-        len: 0,
-    };
+    pub(super) const EMPTY: Queue = Queue { ring: [Pending::NONE; CAPACITY], head: 0, len: 0 };
 
     pub(super) fn clear(&mut self) {
         self.len = 0;

@@ -32,6 +32,7 @@ impl<F: Format> SimState<F> {
     #[inline]
     pub(crate) fn walker_read(&mut self, c: usize, line: u64, home: u64, after: Ticks) -> Ticks {
         let served = self.caches.access(c, Agent::Walk, line, Kind::Load);
+        let level = served.level as usize;
         let mut time = self.caches.latency(served.level);
         if served.level == Level::Memory {
             let cpu = &self.cpus[c];
@@ -41,6 +42,7 @@ impl<F: Format> SimState<F> {
         if served.write_backs > 0 {
             self.write_back(c);
         }
+        self.cpus[c].counts.walk_reads[level] += time;
         time
     }
 
@@ -172,6 +174,7 @@ impl<F: Format> SimState<F> {
         };
         self.cpus[c].counts.walk_steps += steps;
         self.cpus[c].counts.walk_time += time;
+        self.cpus[c].counts.walk_starts += self.costs.walk_start;
         (end, time)
     }
 
