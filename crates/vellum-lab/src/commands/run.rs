@@ -132,7 +132,7 @@ pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<Str
     };
     if trace.totals.skipped_accesses > 0 {
         notes.push(format!(
-            "note: {} of {} accesses kept; cycles of program and walks are estimated for the whole",
+            "note: {} of {} accesses kept; misses and walks are theirs, cycles are estimated for all",
             number::scaled(trace.totals.accesses() as i64),
             number::scaled(trace.totals.recorded_accesses() as i64),
         ));
@@ -173,7 +173,8 @@ pub fn native_time(trace: &Trace, machine: &Machine, results: &[Column<'_>]) -> 
     }
     let cycles = |name| column.finished.counters.get(name).unwrap_or(0) as f64;
     let seconds = |cycles: f64| cycles / *machine.clock_hz as f64;
-    let program = seconds(cycles("cycles_program") + cycles("cycles_walk"));
+    let own = ["cycles_program", "cycles_stlb", "cycles_walk"];
+    let program = seconds(own.into_iter().map(cycles).sum());
     let all = seconds(cycles("cycles_total"));
     let measured = [native.user_us, native.system_us].map(|us| us as f64 / 1e6);
     let took: f64 = measured.iter().sum();

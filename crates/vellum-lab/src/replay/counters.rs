@@ -42,6 +42,8 @@ pub struct Part {
     instructions: u64,
     /// Cycles of the program.
     program: u64,
+    /// Cycles lost to second-level TLB hits.
+    stlb: u64,
     /// Cycles lost to walks.
     walk: u64,
 }
@@ -53,6 +55,7 @@ impl Part {
         Part {
             instructions: get("instructions"),
             program: get("cycles_program"),
+            stlb: get("cycles_stlb"),
             walk: get("cycles_walk"),
         }
     }
@@ -61,6 +64,7 @@ impl Part {
         Part {
             instructions: self.instructions.saturating_sub(before.instructions),
             program: self.program.saturating_sub(before.program),
+            stlb: self.stlb.saturating_sub(before.stlb),
             walk: self.walk.saturating_sub(before.walk),
         }
     }
@@ -68,6 +72,7 @@ impl Part {
     pub fn add(&mut self, other: &Part) {
         self.instructions += other.instructions;
         self.program += other.program;
+        self.stlb += other.stlb;
         self.walk += other.walk;
     }
 }
@@ -118,6 +123,7 @@ const CACHES: &[(&str, &str)] = &[
 
 const CYCLES: &[(&str, &str)] = &[
     ("cycles_program", "cycles_program"),
+    ("cycles_stlb", "cycles_stlb"),
     ("cycles_walk", "cycles_walk"),
     ("cycles_fault", "cycles_fault"),
     ("cycles_clear", "cycles_clear"),
@@ -176,14 +182,20 @@ pub fn collect<F: Format>(
     let (w, skipped) = (&tally.windows, tally.skipped_instructions);
     let estimate =
         |all: u64, inside: u64| all - inside.min(all) + scaled(inside, w.instructions, skipped);
-    let program = estimate(sim("cycles_program"), w.program);
-    let walk = estimate(sim("cycles_walk"), w.walk);
-    out.count("estimate_program", program);
-    out.count("estimate_walk", walk);
-    out.count("estimate_total", sum - sim("cycles_program") - sim("cycles_walk") + program + walk);
-    out.count("cycles_io", sim("cycles_io"));
+    let mut whole = sum;
+    for (name, counter, inside) in [
+        ("estimate_program", "cycles_program", w.program),
+        ("estimate_stlb", "cycles_stlb", w.stlb),
+        ("estimate_walk", "cycles_walk", w.walk),
+    ] {
+        let (kept, all) = (sim(counter), estimate(sim(counter), inside));
+        out.count(name, all);
+        whole = whole - kept + all;
+    }
+    out.count("estimate_total", whole);
     // Of a part of the program these would stand beside a total of the whole.
     if skipped == 0 {
+        out.count("cycles_io", sim("cycles_io"));
         out.count("cycles_idle", sim("cycles_idle"));
         out.count("cycles_elapsed", elapsed);
     }

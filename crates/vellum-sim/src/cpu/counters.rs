@@ -66,6 +66,7 @@ const NAMES: [&str; COUNTS + CACHES + ACCOUNTS + 1] = [
     "llc_kernel_access",
     "llc_kernel_miss",
     "cycles_program",
+    "cycles_stlb",
     "cycles_walk",
     "cycles_fault",
     "cycles_clear",
@@ -94,8 +95,10 @@ impl Counters {
         let mut time = cpu.spent;
         let mut open = cpu.core.now() - cpu.marked;
         if cpu.account == Account::Program {
-            open -= cpu.core.translating();
-            time[Account::Walk as usize] += cpu.core.translating();
+            let translating = cpu.core.translating();
+            open -= translating.second_level + translating.walks;
+            time[Account::SecondLevelTlb as usize] += translating.second_level;
+            time[Account::Walk as usize] += translating.walks;
         }
         time[cpu.account as usize] += open;
         let n = &cpu.counts;

@@ -33,13 +33,31 @@ pub struct Overlap {
     pub load: Ticks,
 }
 
+/// When an access is translated, and by what.
+#[derive(Clone, Copy, Default)]
+pub struct Ready {
+    /// The translation is there.
+    pub at: Ticks,
+    /// A page walk brought it, not the second-level TLB.
+    pub walked: bool,
+}
+
+/// Waits for which translations are to blame.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Translating {
+    /// Lookups in the second-level TLB.
+    pub second_level: Ticks,
+    /// Page walks.
+    pub walks: Ticks,
+}
+
 /// Times before which an access cannot be done.
 #[derive(Clone, Copy, Default)]
 struct Bounds {
     /// Its address is known.
     known: Ticks,
     /// It is translated.
-    ready: Ticks,
+    ready: Ready,
     /// Its line, fetched ahead, arrives; zero for all others.
     arrival: Ticks,
 }
@@ -61,8 +79,8 @@ pub struct Core {
     loads: Queue,
     /// By the time they come free. Those that are free already are taken out when all seem in use.
     fills: Queue,
-    /// Waits for which translations are to blame, since they were last taken.
-    translating: Ticks,
+    /// Since they were last taken.
+    translating: Translating,
 }
 
 impl Core {
@@ -82,7 +100,7 @@ impl Core {
             port: Ticks::ZERO,
             loads: Queue::EMPTY,
             fills: Queue::EMPTY,
-            translating: Ticks::ZERO,
+            translating: Translating::default(),
         }
     }
 
@@ -148,18 +166,20 @@ impl Core {
     fn wait_for(&mut self, p: Pending) {
         let wait = p.done.saturating_sub(self.now);
         self.now += wait;
-        self.translating += p.blame(wait);
+        let blamed =
+            if p.walked { &mut self.translating.walks } else { &mut self.translating.second_level };
+        *blamed += p.blame(wait);
     }
 
     /// Time lost by waiting for translations (walks, second-level lookups) since this was last
     /// asked: of each wait for an access, the part that its translation had in the access's time.
     #[inline]
-    pub fn take_translating(&mut self) -> Ticks {
+    pub fn take_translating(&mut self) -> Translating {
         std::mem::take(&mut self.translating)
     }
 
     /// The same, left where it is.
-    pub fn translating(&self) -> Ticks {
+    pub fn translating(&self) -> Translating {
         self.translating
     }
 
@@ -178,10 +198,11 @@ impl Core {
             self.loads.pop();
         }
         let issue = self.now.max(bounds.known);
-        let done = (issue.max(bounds.ready) + latency).max(bounds.arrival);
-        let late = bounds.ready.saturating_sub(issue).0;
+        let done = (issue.max(bounds.ready.at) + latency).max(bounds.arrival);
+        let late = bounds.ready.at.saturating_sub(issue).0;
         let translation = if late == 0 { 0 } else { (late * 255 / (done - issue).0) as u8 };
-        let p = Pending { done, position: self.position, translation };
+        let walked = bounds.ready.walked;
+        let p = Pending { done, position: self.position, translation, walked };
         if fills {
             self.fills.push_by_time(p);
         }
@@ -197,7 +218,7 @@ impl Core {
     #[inline]
     pub fn hit(&mut self, dependent: bool) -> Ticks {
         if dependent {
-            return self.load_after(Ticks::ZERO, self.overlap.l1, true, false);
+            return self.load_after(Ready::default(), self.overlap.l1, true, false);
         }
         // What depends next depends on this load, not on a miss before it: `a[b[i]]` waits for
         // `b[i]`.
@@ -209,19 +230,19 @@ impl Core {
     /// lost right now.
     #[inline]
     pub fn load(&mut self, latency: Ticks, dependent: bool) -> Ticks {
-        self.load_after(Ticks::ZERO, latency, dependent, true)
+        self.load_after(Ready::default(), latency, dependent, true)
     }
 
     /// A page walk that takes `latency`, on the first walker that is free. Returns when the
     /// translation is there.
     #[inline]
-    pub fn walk(&mut self, latency: Ticks) -> Ticks {
+    pub fn walk(&mut self, latency: Ticks) -> Ready {
         self.walk_after(Ticks::ZERO, latency)
     }
 
     /// A page walk for an address that is known at `known`.
     #[inline]
-    pub fn walk_after(&mut self, known: Ticks, latency: Ticks) -> Ticks {
+    pub fn walk_after(&mut self, known: Ticks, latency: Ticks) -> Ready {
         let walkers = &mut self.walkers[..self.overlap.walkers as usize];
         let mut first = 0;
         for i in 1..walkers.len() {
@@ -231,7 +252,7 @@ impl Core {
         }
         let done = walkers[first].max(self.now).max(known) + latency;
         walkers[first] = done;
-        done
+        Ready { at: done, walked: true }
     }
 
     /// When the last load's data is there: what an access that depends on it must wait for.
@@ -245,7 +266,7 @@ impl Core {
     #[inline]
     pub fn load_after(
         &mut self,
-        ready: Ticks,
+        ready: Ready,
         latency: Ticks,
         dependent: bool,
         fills: bool,
@@ -271,16 +292,16 @@ impl Core {
     /// it, but it needs a fill buffer.
     #[inline]
     pub fn store(&mut self, latency: Ticks) -> Ticks {
-        self.store_after(Ticks::ZERO, latency, true)
+        self.store_after(Ready::default(), latency, true)
     }
 
     /// A store whose translation is there at `ready`. The walk holds the window: a store retires
     /// only when it cannot fault.
     #[inline]
-    pub fn store_after(&mut self, ready: Ticks, latency: Ticks, fills: bool) -> Ticks {
+    pub fn store_after(&mut self, ready: Ready, latency: Ticks, fills: bool) -> Ticks {
         let start = self.now;
         let bounds = Bounds { ready, ..Bounds::default() };
-        if ready > self.now {
+        if ready.at > self.now {
             self.start(bounds, Ticks::ZERO, true, false);
         }
         if fills {
@@ -301,7 +322,7 @@ impl Core {
     /// fetched ahead, arrives at `arrival`.
     pub fn load_arriving(
         &mut self,
-        ready: Ticks,
+        ready: Ready,
         latency: Ticks,
         arrival: Ticks,
         dependent: bool,
@@ -312,7 +333,7 @@ impl Core {
 
     /// As [`store_after`](Core::store_after) for a store that misses the first level and whose
     /// line, fetched ahead, arrives at `arrival`.
-    pub fn store_arriving(&mut self, ready: Ticks, latency: Ticks, arrival: Ticks) -> Ticks {
+    pub fn store_arriving(&mut self, ready: Ready, latency: Ticks, arrival: Ticks) -> Ticks {
         let start = self.now;
         self.store_after(ready, latency, false);
         self.start(Bounds { known: Ticks::ZERO, ready, arrival }, latency, false, true);
@@ -512,14 +533,14 @@ mod tests {
         let ready = c.walk(Ticks::from_cycles(30));
         c.load_after(ready, Ticks::from_cycles(90), false, true);
         c.load(Ticks::from_cycles(10), false);
-        let blamed = c.take_translating();
+        let blamed = c.take_translating().walks;
         assert_eq!(
             c.now(),
             Ticks::from_cycles(120),
             "the second load waited for the only fill buffer"
         );
         assert!(blamed.0.abs_diff(Ticks::from_cycles(30).0) < 256, "{blamed}: a quarter of 120");
-        assert_eq!(c.take_translating(), Ticks::ZERO);
+        assert_eq!(c.take_translating().walks, Ticks::ZERO);
     }
 
     #[test]
@@ -554,18 +575,21 @@ mod tests {
     fn a_line_on_its_way_takes_what_is_left_and_blames_translation_for_its_part_alone() {
         let at = Ticks::from_cycles;
         let mut c = core(10);
-        c.load_arriving(Ticks::ZERO, at(12), at(300), false);
+        c.load_arriving(Ready::default(), at(12), at(300), false);
         assert_eq!(c.last_load(), at(300), "not there before");
-        c.load_arriving(Ticks::ZERO, at(12), at(305), true);
+        c.load_arriving(Ready::default(), at(12), at(305), true);
         assert_eq!(c.last_load(), at(312), "there before the chain asks for it");
         assert_eq!(c.miss_starts(at(100), true), at(312));
-        c.store_arriving(Ticks::ZERO, at(12), at(400));
+        c.store_arriving(Ready::default(), at(12), at(400));
         assert_eq!((c.last_load(), c.serialize()), (at(312), at(400)));
-        assert_eq!(c.take_translating(), Ticks::ZERO);
+        assert_eq!(c.take_translating().second_level, Ticks::ZERO);
         let mut c = core(1);
-        c.load_arriving(at(50), at(12), at(100), false);
+        c.load_arriving(Ready { at: at(50), walked: false }, at(12), at(100), false);
         assert_eq!(c.miss_starts(Ticks::ZERO, false), at(100), "the only buffer is in use");
         c.load(at(10), false);
-        assert_eq!((c.now(), c.take_translating()), (at(100), Ticks(at(100).0 * 127 / 255)));
+        assert_eq!(
+            (c.now(), c.take_translating().second_level),
+            (at(100), Ticks(at(100).0 * 127 / 255))
+        );
     }
 }

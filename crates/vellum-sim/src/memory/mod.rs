@@ -6,7 +6,7 @@ mod numa;
 mod pending;
 mod ticks;
 
-pub use self::core::{Core, Overlap};
+pub use self::core::{Core, Overlap, Ready, Translating};
 pub use nested_tables::NestedTables;
 pub use numa::{Memory, NodeRange, Numa, Traffic};
 pub use ticks::Ticks;

@@ -15,6 +15,8 @@ pub(super) struct Pending {
     pub(super) position: u64,
     /// The part of its time that its translation took, in 255ths.
     pub(super) translation: u8,
+    /// It took a page walk.
+    pub(super) walked: bool,
 }
 
 impl Pending {
@@ -34,7 +36,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) const EMPTY: Queue = Queue {
-        ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0 }; CAPACITY],
+        ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0, walked: false }; CAPACITY],
         head: 0,
         len: 0,
     };
