@@ -30,7 +30,7 @@ how fast the library is on this computer
   vellum machines                                              what can be simulated
   vellum switches                                              what can be switched
 
-Exit code: 0 done, 1 it failed, 2 it was asked wrongly.";
+Exit code: 0 done, 1 it failed, 2 it was asked wrongly, 130 stopped by Ctrl-C.";
 
 const RUN_EXAMPLES: &str = "\
 The first column is the base: Linux's choices, with the huge pages of the host that was recorded.

@@ -1,7 +1,7 @@
 //! The errors of the command: one line each, what is wrong and how to fix it.
 //!
 //! There are two kinds, for scripts: a mistake in the command line or in a user's file (exit code
-//! 2), and a correct request that failed (exit code 1). Library errors become one of the two where
+//! 2), and a correct request that failed (exit code 1). Ctrl-C is neither (exit code 130). Library errors become one of the two where
 //! they occur, with the file or switch in front. Rejected: an error type with a variant for each
 //! cause. Nobody above this crate matches on it; it is only printed.
 
@@ -15,6 +15,9 @@ pub enum LabError {
     Usage(String),
     /// It was asked rightly and failed. Exit code 1.
     Failed(String),
+    /// Ctrl-C ended it; what there was is printed. Exit code 130, as of a program that the signal
+    /// ends.
+    Stopped,
     /// Whoever reads our output went away (`vellum machines | head -1`). Exit code 0, no message.
     OutputClosed,
 }
@@ -33,6 +36,7 @@ impl LabError {
         match self {
             LabError::Usage(_) => 2,
             LabError::Failed(_) => 1,
+            LabError::Stopped => 130,
             LabError::OutputClosed => 0,
         }
     }
@@ -55,6 +59,7 @@ impl fmt::Display for LabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LabError::Usage(m) | LabError::Failed(m) => f.write_str(m),
+            LabError::Stopped => f.write_str("stopped by Ctrl-C"),
             LabError::OutputClosed => f.write_str("the output was closed"),
         }
     }

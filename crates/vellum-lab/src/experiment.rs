@@ -101,6 +101,22 @@ pub struct Column<'a> {
     pub finished: Finished,
 }
 
+/// What came of an experiment.
+#[derive(Debug)]
+pub struct Replayed<'a> {
+    /// The columns that were begun, in their order. Ctrl-C leaves the last ones incomplete.
+    pub columns: Vec<Column<'a>>,
+    /// Why a column failed, if one did: the others are here all the same.
+    pub failed: Option<LabError>,
+}
+
+impl<'a> Replayed<'a> {
+    /// The columns, or why one failed.
+    pub fn all(self) -> Result<Vec<Column<'a>>, LabError> {
+        self.failed.map_or(Ok(self.columns), Err)
+    }
+}
+
 /// What the columns took together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Effort {
@@ -171,8 +187,12 @@ pub fn cpus(wanted: Option<usize>, machine: &Machine, totals: &Totals) -> Result
 }
 
 impl<'a> Experiment<'a> {
-    /// Runs all columns. After Ctrl-C, columns not begun are missing from the answer.
-    pub fn run(&self, progress: &Progress) -> Result<Vec<Column<'a>>, LabError> {
+    /// Runs all columns, once each was found to be possible. After Ctrl-C, and once a column has
+    /// failed, columns not begun are missing from the answer.
+    pub fn run(&self, progress: &Progress) -> Result<Replayed<'a>, LabError> {
+        for variant in self.columns {
+            replay::check_config(self.machine, &variant.config, self.files)?;
+        }
         let cpus = cpus(self.cpus, self.machine, &self.trace.totals)?;
         let next = AtomicUsize::new(0);
         let results: Vec<Mutex<Option<Result<Finished, LabError>>>> =
@@ -201,13 +221,15 @@ impl<'a> Experiment<'a> {
             }
             work();
         });
-        let mut columns = Vec::new();
+        let mut replayed = Replayed { columns: Vec::new(), failed: None };
         for (variant, result) in self.columns.iter().zip(results) {
-            if let Ok(Some(result)) = result.into_inner() {
-                columns.push(Column { variant, finished: result? });
+            match result.into_inner() {
+                Ok(Some(Ok(finished))) => replayed.columns.push(Column { variant, finished }),
+                Ok(Some(Err(e))) => _ = replayed.failed.get_or_insert(e),
+                _ => {}
             }
         }
-        Ok(columns)
+        Ok(replayed)
     }
 
     fn column(

@@ -2,12 +2,13 @@
 
 use serde_json::json;
 use vellum_sim::file::Machine;
+use vellum_trace::Totals;
 
 use super::machines;
 use super::output::{print, print_json};
 use crate::cli::{Choices, FileState, RunArgs};
 use crate::error::LabError;
-use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
+use crate::experiment::{Column, Effort, Experiment, Replayed, Trace, cpus};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{GROUPS, SCREEN, json, number, table};
@@ -40,35 +41,61 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     };
     interrupt::install();
     let progress = Progress::new(trace.accesses() * columns.len() as u64, &trace.program());
-    let results = experiment.run(&progress)?;
+    let replayed = experiment.run(&progress)?;
     drop(progress);
-    if results.is_empty() {
-        return Err(LabError::failed("stopped before anything was replayed"));
+    // What was replayed is printed, whatever came of the rest.
+    if !replayed.columns.is_empty() {
+        if args.json {
+            print_json(&document(args, &experiment, &replayed))?;
+        } else {
+            print(&page(args, &experiment, &replayed.columns)?)?;
+        }
     }
+    match replayed.failed {
+        Some(e) => Err(e),
+        None if replayed.columns.is_empty() => Err(LabError::Stopped),
+        None => Ok(()),
+    }
+}
+
+/// The answer as JSON.
+fn document(
+    args: &RunArgs,
+    experiment: &Experiment<'_>,
+    replayed: &Replayed<'_>,
+) -> serde_json::Map<String, serde_json::Value> {
+    let results = &replayed.columns;
+    let shown: Vec<json::Column<'_>> = results
+        .iter()
+        .map(|c| json::Column {
+            variant: c.variant,
+            counters: &c.finished.counters,
+            complete: c.finished.complete,
+        })
+        .collect();
+    let complete = results.len() == experiment.columns.len() && shown.iter().all(|c| c.complete);
+    let native = experiment.trace.native();
+    let machine = &experiment.machine.name;
+    let mut doc = json::document(machine, args.seed, &shown, complete, native.as_ref());
+    if args.timing {
+        let seconds: Vec<f64> = results.iter().map(|c| c.finished.took.as_secs_f64()).collect();
+        let accesses: u64 = results.iter().map(|c| c.finished.accesses).sum();
+        let timing = json!({ "cpu_seconds": seconds, "accesses": accesses });
+        doc.insert("timing".to_owned(), timing);
+    }
+    doc
+}
+
+/// The answer as a table, with what has to be known beside it.
+fn page(
+    args: &RunArgs,
+    experiment: &Experiment<'_>,
+    results: &[Column<'_>],
+) -> Result<String, LabError> {
+    let Experiment { trace, machine, columns, .. } = *experiment;
     let mut effort = Effort::default();
     results.iter().for_each(|c| effort.add(&c.finished));
-
-    if args.json {
-        let shown: Vec<json::Column<'_>> = results
-            .iter()
-            .map(|c| json::Column {
-                variant: c.variant,
-                counters: &c.finished.counters,
-                complete: c.finished.complete,
-            })
-            .collect();
-        let mut doc = json::document(&machine.name, args.seed, &shown, trace.native().as_ref());
-        if args.timing {
-            let seconds: Vec<f64> = results.iter().map(|c| c.finished.took.as_secs_f64()).collect();
-            doc.insert(
-                "timing".to_owned(),
-                json!({ "cpu_seconds": seconds, "accesses": effort.accesses }),
-            );
-        }
-        return print_json(&doc);
-    }
-
-    let used = cpus(args.cpus, &machine, &trace.totals)?;
+    let used = cpus(args.cpus, machine, &trace.totals)?;
     let mut out = format!(
         "{}: {} accesses, {} touched, {} thread{} | {}, {} CPU{}, seed {}\n\n",
         trace.program(),
@@ -81,7 +108,7 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
         if used > 1 { "s" } else { "" },
         args.seed
     );
-    let shown = table_columns(&results);
+    let shown = table_columns(results);
     let verdict = table::verdict(SCREEN, &shown);
     if !verdict.is_empty() {
         out.push_str(&verdict);
@@ -90,16 +117,16 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     out.push_str(&table::full(GROUPS, &shown));
     out.push('\n');
     if args.choices == Choices::Linux {
-        out.push_str(&legend(&columns));
+        out.push_str(&legend(columns));
     }
-    let time = native_time(&trace, &machine, &results);
-    for line in notes(&trace, &results, args.files).iter().chain(&time) {
+    let time = native_time(trace, machine, results);
+    for line in notes(trace, results, args.files).iter().chain(&time) {
         out.push_str(line);
         out.push('\n');
     }
     out.push_str(&effort.line());
     out.push('\n');
-    print(&out)
+    Ok(out)
 }
 
 /// Whose choices the columns have.
@@ -233,15 +260,19 @@ fn native(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String
         number::percent_off(simulated, faults)
     )];
     if (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
-        lines.push(
-            if trace.totals.threads > 1 {
-                "       that is more than 5 % off: the recording or the replay misses something, \
-                 or the threads' own races do; record again to see"
-            } else {
-                "       that is more than 5 % off: the recording or the replay misses something"
-            }
-            .to_owned(),
-        );
+        lines.push(format!("       {}", faults_off(&trace.totals, simulated < faults)));
     }
     lines
+}
+
+/// Why a replay may have other faults than the native run.
+fn faults_off(totals: &Totals, fewer: bool) -> &'static str {
+    if fewer && totals.forks > 0 {
+        "that is more than 5 % off: a native run may count child processes, a replay never does"
+    } else if totals.threads > 1 {
+        "that is more than 5 % off: the recording or the replay misses something, or the threads' \
+         own races do; record again to see"
+    } else {
+        "that is more than 5 % off: the recording or the replay misses something"
+    }
 }

@@ -92,7 +92,7 @@ pub fn run() -> Result<(), LabError> {
         };
         let start = Instant::now();
         let progress = Progress::new(work, &trace.program());
-        let results = experiment.run(&progress)?;
+        let results = experiment.run(&progress)?.all()?;
         drop(progress);
         wall += start.elapsed();
         if results.is_empty() {

@@ -185,7 +185,7 @@ pub fn replay(
     options: &Options,
     progress: &Progress,
 ) -> Result<Finished, LabError> {
-    let machine = check_config(machine, &options.config)?;
+    let machine = check_config(machine, &options.config, options.files)?;
     match *machine.mmu.codec {
         Codec::X86_64 => on::<X86>(source, &machine, options, progress),
         Codec::Aarch64 => on::<Arm>(source, &machine, options, progress),
@@ -210,13 +210,6 @@ fn on<F: Format>(
         ..vellum_sim::Options::default()
     };
     let sim = SimMachine::<F>::new(machine, sim_options).map_err(LabError::usage)?;
-    if options.files == FileState::Cold && !sim.has_disk() {
-        return Err(LabError::usage(format_args!(
-            "--files cold: the machine `{}` has no disk; add a [disk] section to its file, or take \
-             another (docs/machine-format.md)",
-            machine.name
-        )));
-    }
     let meta =
         vellum_sim::Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).ok_or_else(|| {
             LabError::failed("the host has no address space for the metadata of that machine")

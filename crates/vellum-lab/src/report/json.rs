@@ -30,6 +30,7 @@ pub fn document(
     machine: &str,
     seed: u64,
     columns: &[Column<'_>],
+    complete: bool,
     native_run: Option<&Counters>,
 ) -> Map<String, Value> {
     let variants: Vec<Value> = columns
@@ -52,6 +53,7 @@ pub fn document(
     let mut doc = Map::new();
     doc.insert("machine".to_owned(), machine.into());
     doc.insert("seed".to_owned(), seed.into());
+    doc.insert("complete".to_owned(), complete.into());
     doc.insert("variants".to_owned(), variants.into());
     if let Some(n) = native_run {
         doc.insert("native".to_owned(), native(n));
@@ -72,12 +74,13 @@ mod tests {
             "milan",
             1,
             &[Column { variant: &variant, counters: &counters, complete: true }],
+            true,
             Some(&counters),
         );
         let text = serde_json::to_string(&doc).unwrap();
         assert!(
             text.starts_with(
-                r#"{"machine":"milan","seed":1,"variants":[{"name":"defaults","switches":{"thp":"#
+                r#"{"machine":"milan","seed":1,"complete":true,"variants":[{"name":"defaults","switches":{"thp":"#
             ),
             "{text}"
         );

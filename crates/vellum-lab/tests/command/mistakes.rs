@@ -1,7 +1,9 @@
 //! Whatever is wrong with a request is said in one line, with the way out, and a code that scripts
 //! can tell: never a panic.
 
-use crate::common::{R, Script, Temporary, vellum};
+use std::process::{Command, Stdio};
+
+use crate::common::{R, Script, Temporary, shipped, vellum};
 use vellum_trace::event::{Change, MapKind};
 
 #[track_caller]
@@ -95,6 +97,50 @@ fn a_switch_that_asks_for_what_the_machine_has_not() {
     };
     run("levels=5", "walks 4 levels");
     run("numa=bind:1", "nodes 0 to 0");
+}
+
+/// A column that cannot run is found before another one has run for nothing.
+#[test]
+fn every_column_is_checked_before_any_runs() {
+    let large = shipped("sort.vt");
+    let trace = large.to_str().expect("a name of ours");
+    let began = std::time::Instant::now();
+    let run = |machine: &str, vs: &str, says: &str| {
+        let args = ["--machine", machine, "--vs", "thp=never", "--vs", vs];
+        refused(&[&["run", "--trace", trace], &args[..]].concat(), 2, says)
+    };
+    run("milan", "levels=5", "walks 4 levels");
+    run("tiered", "numa=bind:7", "nodes 0 to 1");
+    run("thunderx2", "zero.huge=table", "zero.huge");
+    assert!(began.elapsed().as_secs() < 10, "a replay of this trace takes longer");
+}
+
+#[test]
+fn ctrl_c_prints_what_there_is() {
+    for (more, says) in [(&["--json"][..], "\"complete\": false"), (&[], "stopped by Ctrl-C")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+        command.args(["run", "--machine", "milan", "--vs", "thp=always", "--trace"]);
+        command.arg(shipped("sort.vt")).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the command");
+        let status = format!("/proc/{}/status", child.id());
+        let handles = || {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let caught = text.lines().find_map(|l| l.strip_prefix("SigCgt:"))?.trim().to_owned();
+            // Of its bits, counted from 1, SIGINT is the second.
+            Some(u64::from_str_radix(&caught, 16).ok()? & 2 != 0)
+        };
+        while handles() != Some(true) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+        let said = child.wait_with_output().expect("its output");
+        let (out, err) =
+            (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        assert_eq!(said.status.code(), Some(130), "{err}");
+        assert!(out.contains(says) && err.contains("vellum: stopped by Ctrl-C"), "{out}\n{err}");
+    }
 }
 
 #[test]

@@ -273,6 +273,31 @@ fn after_a_fork_each_page_written_again_is_one_more_fault() {
 }
 
 #[test]
+fn child_processes_explain_why_a_native_run_has_more_faults() {
+    let said = |fork: bool, natively: u64| {
+        let mut s = Script::new();
+        let m = s.anon(32);
+        s.touch(m, 0..32);
+        if fork {
+            s.call(Change::Fork);
+        }
+        s.native = Some(vellum_trace::NativeRun {
+            minor_faults: natively,
+            thp_off: true,
+            ..Default::default()
+        });
+        let file = s.file("children.vt");
+        vellum(&["run", "--trace", file.path(), "--machine", "tiny", "--set", "thp=never"]).out
+    };
+    let (children, wrong) = ("may count child processes", "misses something");
+    for (fork, natively, is_explained) in [(true, 90, true), (true, 10, false), (false, 90, false)]
+    {
+        let out = said(fork, natively);
+        assert_eq!([out.contains(children), out.contains(wrong)], [is_explained, !is_explained]);
+    }
+}
+
+#[test]
 fn what_the_kernel_writes_for_the_program_faults_like_the_program() {
     let mut s = Script::new();
     let m = s.anon(8);

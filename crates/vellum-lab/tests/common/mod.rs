@@ -57,6 +57,11 @@ impl Drop for Temporary {
     }
 }
 
+/// A trace that comes with the project.
+pub fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces").join(name)
+}
+
 /// A program written event by event.
 pub struct Script {
     events: Vec<Event>,
