@@ -124,6 +124,45 @@ fn every_path_that_a_page_names_exists() {
     assert_eq!(paths_in("`a.rs` b.rs `c d.rs` `e/`").collect::<Vec<_>>(), ["a.rs", "e/"]);
 }
 
+/// `Arora 2025` of a machine file is a row there; nothing else stands for a posting.
+#[test]
+fn every_posting_that_a_machine_file_names_is_in_the_page_of_sources() {
+    let page = page("sources.md");
+    let known: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|l| l.strip_prefix("| ")?.split(" | ").next())
+        .filter(|short| short.ends_with(|c: char| c.is_ascii_digit()))
+        .collect();
+    assert_eq!(known.len(), 5);
+    let mut named: BTreeSet<&str> = BTreeSet::new();
+    for machine in vellum_sim::file::presets() {
+        let said = vellum(&["machines", machine]).out;
+        named.extend(known.iter().copied().filter(|short| said.contains(short)));
+        assert!(said.ends_with("docs/sources.md\n"), "{machine}");
+        let words: Vec<&str> = said.split_whitespace().collect();
+        for pair in words.windows(2) {
+            let word = pair[0].trim_matches(|c: char| !c.is_alphanumeric());
+            let note = word.len() == 3 && word.starts_with(|c: char| ('A'..='G').contains(&c));
+            assert!(!(note && word.contains('.')), "{machine}: a note outside of the tree: {word}");
+            assert!(pair != ["posting", "000"] && pair[0] != "[S]", "{machine}");
+        }
+    }
+    assert_eq!(named.len(), 4, "FreeBSD's names no machine: {named:?}");
+}
+
+/// `before -> after`: `9 > 1` reads as "9 is more than 1".
+#[test]
+fn no_page_writes_a_change_as_a_comparison() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let is_figure = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    for page in pages(&root) {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let found = words.windows(3).find(|w| w[1] == ">" && is_figure(w[0]) && is_figure(w[2]));
+        assert!(found.is_none(), "{}: {found:?}", page.display());
+    }
+}
+
 #[test]
 fn every_row_of_the_table_is_a_counter() {
     let mut s = Script::new();
