@@ -13,6 +13,7 @@ use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{GROUPS, SCREEN, json, number, table};
 use crate::switches::{self, VELLUM, Variant};
+use crate::text::wrapped;
 
 /// A difference in faults beyond this deserves a flag: 5 %.
 const FAULTS_OFF: f64 = 0.05;
@@ -116,9 +117,7 @@ fn page(
     }
     out.push_str(&table::full(GROUPS, &shown));
     out.push('\n');
-    if args.choices == Choices::Linux {
-        out.push_str(&legend(columns));
-    }
+    out.push_str(&legend(args.choices, columns));
     let time = native_time(trace, machine, results);
     for line in notes(trace, results, args.files).iter().chain(&time) {
         out.push_str(line);
@@ -129,12 +128,27 @@ fn page(
     Ok(out)
 }
 
-/// Whose choices the columns have.
-fn legend(columns: &[Variant]) -> String {
+/// Switches that the line of the base names even where they are as in the library.
+const ALWAYS_NAMED: [&str; 3] = ["thp", "zero.huge", "object.huge"];
+
+/// Whose choices the base has, which switches are in force there, and in which the library's column
+/// differs. The head of every other column names its own.
+fn legend(choices: Choices, columns: &[Variant]) -> String {
     let (Some(base), Some(last)) = (columns.first(), columns.last()) else { return String::new() };
-    let huge = ["thp", "zero.huge", "object.huge"].map(|name| format!("{name}={}", base.get(name)));
-    let own = if last.name == VELLUM { "vellum: this library's own choices\n" } else { "" };
-    format!("base: Linux's choices, with {}\n{own}", huge.join(", "))
+    let whose = match choices {
+        Choices::Linux => "Linux's",
+        Choices::Vellum => "this library's own",
+    };
+    let defaults = Variant::defaults();
+    let named =
+        base.named(|name, value| ALWAYS_NAMED.contains(&name) || defaults.get(name) != value);
+    let mut lines = vec![format!("base: {whose} choices: {named}")];
+    if last.name == VELLUM {
+        let other = last.named(|name, value| base.get(name) != value);
+        lines.push(format!("{VELLUM}: this library's own choices, as the base but {other}"));
+    }
+    let wrap = |line: &String| wrapped(line, table::WIDTH).join("\n") + "\n";
+    lines.iter().map(wrap).collect()
 }
 
 /// Columns as tables want them.

@@ -164,6 +164,13 @@ pub fn collect<F: Format>(
     for (name, source) in CACHES {
         out.count(name, sim(source));
     }
+    let traffic = (0..vm.machine().topology().nodes).map(|node| vm.machine().traffic(node));
+    let [reads, remote] =
+        traffic.fold([0, 0], |[reads, remote], t| [reads + t.lines_read, remote + t.read_remotely]);
+    if vm.machine().topology().nodes > 1 {
+        out.count("memory_reads_local", reads - remote);
+        out.count("memory_reads_remote", remote);
+    }
     let peak = tally.resident_peak.max(vm.machine().peak(Use::Data));
     out.count("rss_peak_bytes", peak * 4096);
     out.put("file_cache_bytes", stats.get(Counter::FilePages) * 4096);

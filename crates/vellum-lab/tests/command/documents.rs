@@ -23,7 +23,7 @@ fn the_page_of_switches_is_what_the_command_prints() {
 fn the_page_of_counters_names_exactly_the_counters_there_are() {
     let text = page("json.md");
     let part = &text[text.find("## Counters of the library").expect("a heading")
-        ..text.find("## `native`").expect("a heading")];
+        ..text.find("## Rows of the table").expect("a heading")];
     let documented: BTreeSet<String> = part
         .lines()
         .filter_map(|l| l.strip_prefix("| `"))
@@ -164,6 +164,25 @@ fn no_page_writes_a_change_as_a_comparison() {
 }
 
 #[test]
+fn the_page_of_counters_says_what_each_row_is_made_of() {
+    use vellum_lab::report::{GROUPS, Group, SCREEN};
+    let text = page("json.md");
+    let part = &text[text.find("## Rows of the table").expect("a heading")
+        ..text.find("## `native`").expect("a heading")];
+    let screen = Group { title: "first screen", rows: SCREEN };
+    let rows = GROUPS.iter().chain([&screen]).flat_map(|g| g.rows.iter().map(|r| (g.title, r)));
+    let expected: Vec<String> = rows
+        .map(|(title, row)| {
+            let counters: Vec<String> =
+                [Some(row.counter), row.and].iter().flatten().map(|c| format!("`{c}`")).collect();
+            format!("| {title} | {} | {} |", row.label.trim_start(), counters.join(" + "))
+        })
+        .collect();
+    let written: Vec<&str> = part.lines().filter(|l| l.starts_with("| ")).skip(1).collect();
+    assert_eq!(written, expected);
+}
+
+#[test]
 fn every_row_of_the_table_is_a_counter() {
     let mut s = Script::new();
     let m = s.anon(4);
@@ -219,8 +238,16 @@ fn a_table_fits_the_page_and_says_what_was_checked() {
     let said = vellum(&args);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.out.lines().all(|l| l.chars().count() <= 100), "{}", said.out);
-    for words in ["modelled cycles", "0 stale", "0 frames lost", "accesses/s", "more than 5 % off"]
-    {
+    for words in [
+        "modelled cycles",
+        "0 stale",
+        "0 frames lost",
+        "accesses/s",
+        "more than 5 % off",
+        "base: Linux's choices: thp=never, clear.unit=page,",
+        "vellum: this library's own choices, as the base but clear.unit=extent,",
+        "from remote nodes",
+    ] {
         assert!(said.out.contains(words), "`{words}` in:\n{}", said.out);
     }
 }

@@ -109,6 +109,22 @@ fn huge_pages_take_fewer_faults_and_fewer_walks() {
 }
 
 #[test]
+fn memory_reads_are_told_apart_by_node_where_there_are_several() {
+    let mut s = Script::new();
+    let m = s.anon(512);
+    s.touch(m, 0..512);
+    let file = s.file("nodes.vt");
+    let reads = |machine: &str, numa: &str| {
+        let c = counters(&file, &["--machine", machine, "--cpus", "1", "--set", numa]).remove(0);
+        ["memory_reads_local", "memory_reads_remote"].map(|n| c.get(n).and_then(|v| v.as_i64()))
+    };
+    let [Some(here), Some(there)] = reads("tiered", "numa=bind:0") else { panic!("two nodes") };
+    let [_, Some(bound)] = reads("tiered", "numa=bind:1") else { panic!("two nodes") };
+    assert!(here > 512 && there == 0 && bound > 512, "{here}, {there}; {bound}");
+    assert_eq!(reads("milan", "numa=local"), [None, None]);
+}
+
+#[test]
 fn a_read_and_then_a_write_of_a_page_are_two_faults_with_the_zero_page_and_one_without() {
     let mut s = Script::new();
     let m = s.anon(8);

@@ -8,5 +8,5 @@ mod ticks;
 
 pub use self::core::{Core, Overlap, Ready, Translating};
 pub use nested_tables::NestedTables;
-pub use numa::{Memory, NodeRange, Numa, Traffic};
+pub use numa::{Memory, Moved, NodeRange, Numa, Traffic};
 pub use ticks::Ticks;
