@@ -21,7 +21,7 @@ Examples:
   vellum run --trace my.vt --machine milan --vs thp=always     4 KiB pages against 2 MiB pages
   vellum run --trace my.vt --machine tiered --vs numa=interleave --vs numa=bind:1
   vellum run --trace my.vt --machine my-machine.toml --json    figures for a script (docs/json.md)
-  vellum trace info my.vt                                      footprint, reuse, TLB pressure
+  vellum trace info my.vt                                      memory touched, reuse, TLB pressure
   vellum bench                                                 \
 how fast the library is on this computer
   vellum repro colour                                          a published experiment, run again
@@ -209,10 +209,10 @@ pub struct RunArgs {
     pub vs: Vec<String>,
     /// CPUs of the simulated machine to use; thread t runs on CPU t modulo N [default: as many as
     /// threads, at most the machine's]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub cpus: Option<usize>,
     /// Seed of everything that is random in the machine
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
     /// Where mappings go
     #[arg(long, value_enum, default_value_t)]
@@ -276,7 +276,7 @@ pub struct ReproArgs {
     #[arg(long, value_enum, default_value_t)]
     pub on: RunOn,
     /// Seed of everything that is random in the machine [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Print JSON instead of a page (docs/json.md)
     #[arg(long)]
@@ -322,7 +322,7 @@ pub struct SwitchesArgs {
 /// `vellum trace ...`.
 #[derive(Subcommand, Debug)]
 pub enum TraceCommand {
-    /// Footprint, reuse and TLB pressure of a trace
+    /// Memory touched, reuse and TLB pressure of a trace
     Info {
         /// The trace
         file: PathBuf,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vellum_sim::file::Machine;
-use vellum_trace::{Header, Totals, TraceReader};
+use vellum_trace::{Header, Totals, TraceReader, printable};
 
 use crate::cli::{FileState, Layout, OracleMode};
 use crate::error::LabError;
@@ -49,7 +49,7 @@ impl Trace {
     /// The command that was recorded, by its last path component.
     pub fn program(&self) -> String {
         let first = self.header.command.first().map_or("an unnamed program", String::as_str);
-        first.rsplit('/').next().unwrap_or(first).to_owned()
+        printable(first.rsplit('/').next().unwrap_or(first))
     }
     /// What the native run said, in our counters' words.
     pub fn native(&self) -> Option<Counters> {
@@ -66,9 +66,9 @@ impl Trace {
     }
 }
 
-/// An error about a file, with the file's name in front.
+/// A file that is missing or not what it has to be, with its name in front.
 pub fn at(path: &Path, e: impl std::fmt::Display) -> LabError {
-    LabError::failed(format_args!("{}: {e}", path.display()))
+    LabError::usage(format_args!("{}: {e}", path.display()))
 }
 
 /// What to replay.
@@ -176,7 +176,7 @@ impl Effort {
 pub fn cpus(wanted: Option<usize>, machine: &Machine, totals: &Totals) -> Result<usize, LabError> {
     let has = *machine.cpus as usize;
     match wanted {
-        Some(0) => Err(LabError::usage("--cpus takes a number from 1 on")),
+        Some(0) => Err(LabError::usage("--cpus 0: take a number from 1 on")),
         Some(n) if n > has => Err(LabError::usage(format_args!(
             "--cpus {n}: the machine `{}` has {has}; take fewer",
             machine.name
@@ -249,7 +249,8 @@ impl<'a> Experiment<'a> {
             config: variant.config,
         };
         replay::replay(&mut reader, self.machine, &options, progress).map_err(|e| match e {
-            LabError::Failed(m) => at(path, m),
+            LabError::Trace(m) => at(path, m),
+            LabError::Failed(m) => LabError::failed(format_args!("{}: {m}", path.display())),
             e => e,
         })
     }

@@ -147,7 +147,7 @@ impl<F: Format> Session<'_, '_, F> {
     }
     /// The error of a trace that contradicts itself.
     pub(super) fn bad_trace(&self, what: impl fmt::Display) -> LabError {
-        LabError::failed(format_args!("{what}"))
+        LabError::trace(what)
     }
     /// The error of an access to a mapping that is not there.
     pub(super) fn lost(&self, mapping: u32, offset: u64, found: AccessLookup) -> LabError {
@@ -209,7 +209,8 @@ fn on<F: Format>(
         check,
         ..vellum_sim::Options::default()
     };
-    let sim = SimMachine::<F>::new(machine, sim_options).map_err(LabError::usage)?;
+    let sim = SimMachine::<F>::new(machine, sim_options)
+        .map_err(|e| LabError::usage(format_args!("the machine `{}`: {e}", machine.name)))?;
     let meta =
         vellum_sim::Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).ok_or_else(|| {
             LabError::failed("the host has no address space for the metadata of that machine")
@@ -298,7 +299,7 @@ fn oracle_stop(stop: vellum_sim::Stop) -> LabError {
 /// back); many are a broken trace.
 fn consistent(tally: &Tally) -> Result<(), LabError> {
     if tally.refused * 1000 > tally.accesses {
-        return Err(LabError::failed(format_args!(
+        return Err(LabError::trace(format_args!(
             "{} of {} accesses touch memory that is not mapped for them; the trace contradicts \
              itself: record it again",
             tally.refused, tally.accesses

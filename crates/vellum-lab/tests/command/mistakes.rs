@@ -28,7 +28,7 @@ fn a_command_or_option_that_does_not_exist() {
     refused(&["run", "--trcae", "x"], 2, "--trace");
     refused(&["run"], 2, "--machine");
     refused(&["trace"], 2, "subcommand is missing");
-    refused(&["record", "-o", "x.vt"], 2, "CMD");
+    refused(&["record", "-o", "x.vt"], 2, "CMD ARGS");
 }
 
 #[test]
@@ -146,20 +146,24 @@ fn ctrl_c_prints_what_there_is() {
 #[test]
 fn numbers_that_make_no_sense() {
     let t = small();
-    refused(&["run", "--trace", t.path(), "--machine", "tiny", "--cpus", "0"], 2, "from 1 on");
+    refused(
+        &["run", "--trace", t.path(), "--machine", "tiny", "--cpus", "0"],
+        2,
+        "--cpus 0: take a number from 1 on",
+    );
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--cpus", "99"], 2, "take fewer");
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--seed", "many"], 2, "--seed");
 }
 
 #[test]
 fn a_trace_that_is_missing_or_none() {
-    refused(&["run", "--trace", "no-such.vt", "--machine", "tiny"], 1, "no-such.vt");
+    refused(&["run", "--trace", "no-such.vt", "--machine", "tiny"], 2, "no-such.vt");
     let text =
         Temporary::with("text.vt", b"hello, this is not a trace at all, but a line of text\n");
-    refused(&["run", "--trace", text.path(), "--machine", "tiny"], 1, "not a vellum trace");
-    refused(&["trace", "info", text.path()], 1, "not a vellum trace");
+    refused(&["run", "--trace", text.path(), "--machine", "tiny"], 2, "not a vellum trace");
+    refused(&["trace", "info", text.path()], 2, "not a vellum trace");
     let empty = Temporary::with("empty.vt", b"");
-    refused(&["run", "--trace", empty.path(), "--machine", "tiny"], 1, "empty.vt");
+    refused(&["run", "--trace", empty.path(), "--machine", "tiny"], 2, "empty.vt");
 }
 
 #[test]
@@ -170,13 +174,13 @@ fn a_trace_that_is_cut_anywhere_or_has_a_byte_changed() {
     let bytes = s.bytes();
     for length in (0..bytes.len()).step_by(7) {
         let cut = Temporary::with("cut.vt", &bytes[..length]);
-        refused(&["run", "--trace", cut.path(), "--machine", "tiny"], 1, "cut.vt");
+        refused(&["run", "--trace", cut.path(), "--machine", "tiny"], 2, "cut.vt");
     }
     for at in (0..bytes.len()).step_by(11) {
         let mut changed = bytes.clone();
         changed[at] ^= 0x10;
         let file = Temporary::with("changed.vt", &changed);
-        refused(&["run", "--trace", file.path(), "--machine", "tiny"], 1, "changed.vt");
+        refused(&["run", "--trace", file.path(), "--machine", "tiny"], 2, "changed.vt");
     }
 }
 
@@ -186,14 +190,14 @@ fn a_trace_that_touches_what_it_never_mapped() {
     let m = s.anon(4);
     s.call(Change::Unmap { mapping: m, offset: 0, len: 4 * 4096 });
     s.load(m, 0);
-    refused(&["run", "--trace", s.file("gone.vt").path(), "--machine", "tiny"], 1, "not mapped");
+    refused(&["run", "--trace", s.file("gone.vt").path(), "--machine", "tiny"], 2, "not mapped");
 
     let mut s = Script::new();
     let m = s.map(4, MapKind::Anon, R);
     s.store(m, 0);
     refused(
         &["run", "--trace", s.file("rights.vt").path(), "--machine", "tiny"],
-        1,
+        2,
         "contradicts itself",
     );
 }
@@ -214,15 +218,15 @@ fn a_trace_larger_than_the_machine() {
 fn lackey_text_that_is_none() {
     let text = Temporary::with("not-lackey", b" L zzz,4\n");
     let out = Temporary::new("not-lackey.vt");
-    refused(&["trace", "import-lackey", text.path(), "-o", out.path()], 1, "line 1");
+    refused(&["trace", "import-lackey", text.path(), "-o", out.path()], 2, "line 1");
     assert!(!out.0.exists(), "a failed import leaves no file");
-    refused(&["trace", "import-lackey", "no-such-text", "-o", out.path()], 1, "no-such-text");
+    refused(&["trace", "import-lackey", "no-such-text", "-o", out.path()], 2, "no-such-text");
 }
 
 #[test]
 fn a_trace_that_is_no_regular_file() {
-    refused(&["run", "--trace", "/dev/zero", "--machine", "tiny"], 1, "not a regular file");
-    refused(&["trace", "info", "/tmp"], 1, "not a regular file");
+    refused(&["run", "--trace", "/dev/zero", "--machine", "tiny"], 2, "not a regular file");
+    refused(&["trace", "info", "/tmp"], 2, "not a regular file");
 }
 
 #[test]
@@ -238,6 +242,35 @@ fn a_program_that_cannot_be_recorded() {
     refused(&["record", "-o", out.path(), "--", "no-such-program-anywhere"], 2, "no such program");
     refused(&["record", "-o", out.path(), "--window", "all", "--", "true"], 2, "a window is");
     assert!(!out.0.exists());
+}
+
+#[test]
+fn a_program_without_two_dashes_before_it() {
+    let put = "put -- before the program: vellum record -o FILE -- PROGRAM ARGS";
+    for args in [&["record", "-o", "x.vt", "ls"][..], &["record", "-o", "x.vt", "ls", "-l"]] {
+        refused(args, 2, put);
+    }
+    refused(&["record", "ls"], 2, put);
+    refused(&["record", "-o", "x.vt"], 2, put);
+}
+
+/// A name may hold sequences that a terminal obeys.
+#[test]
+fn names_are_printed_without_their_control_characters() {
+    let mut s = Script::new();
+    let m = s.anon(4);
+    s.touch(m, 0..4);
+    s.command = "/bin/\u{1b}[31mred\r".to_owned();
+    let file = s.file("red.vt");
+    for args in
+        [&["run", "--machine", "tiny", "--trace", file.path()][..], &["trace", "info", file.path()]]
+    {
+        let said = vellum(args);
+        assert!(said.out.contains("\\u{1b}[31mred\\r"), "{}", said.out);
+        assert!(!said.out.contains(['\u{1b}', '\r']), "{args:?}");
+    }
+    refused(&["run", "--trace", "\u{1b}[31m.vt", "--machine", "tiny"], 2, "\\u{1b}[31m.vt");
+    assert!(!vellum(&["\u{1b}[31m"]).err.contains('\u{1b}'));
 }
 
 #[test]

@@ -71,6 +71,7 @@ pub struct Script {
     pub native: Option<NativeRun>,
     /// The kernel it was recorded on.
     pub kernel: String,
+    pub command: String,
 }
 
 impl Script {
@@ -82,6 +83,7 @@ impl Script {
             files: 0,
             native: None,
             kernel: String::new(),
+            command: "made".to_owned(),
         }
     }
     pub fn push(&mut self, event: Event) -> &mut Self {
@@ -160,7 +162,7 @@ impl Script {
     }
     pub fn bytes(&self) -> Vec<u8> {
         let header = Header {
-            command: vec!["made".to_owned()],
+            command: vec![self.command.clone()],
             recorder: Recorder::Made,
             arch: "x86_64".to_owned(),
             page_size: 4096,
