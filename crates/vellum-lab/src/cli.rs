@@ -46,6 +46,7 @@ Examples:
   vellum run --trace my.vt --machine milan
   vellum run --trace my.vt --machine milan --vs thp=always
   vellum run --trace my.vt --machine westmere-ex --as vellum --set thp=never --vs tlb.batch=off
+  vellum run --trace my.vt --machine milan --sweep llc.size=16M,32M,64M
   vellum run --trace my.vt --machine host --cpus 4 --seed 7 --json";
 
 const BENCH_EXAMPLES: &str = "\
@@ -207,6 +208,10 @@ pub struct RunArgs {
     /// Add a column: the base with these switches changed
     #[arg(long, value_name = "SWITCH=VALUE,...")]
     pub vs: Vec<String>,
+    /// A column for each value of a constant of the machine file, the first as the base; all have
+    /// the same switches (docs/machine-format.md)
+    #[arg(long, value_name = "KEY=V1,V2,...", conflicts_with = "vs")]
+    pub sweep: Option<String>,
     /// CPUs of the simulated machine to use; thread t runs on CPU t modulo N [default: as many as
     /// threads, at most the machine's]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]

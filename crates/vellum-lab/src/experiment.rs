@@ -78,6 +78,8 @@ pub struct Experiment<'a> {
     pub trace: &'a Trace,
     /// The machine.
     pub machine: &'a Machine,
+    /// The machine of each column where a constant of it is swept; else none.
+    pub swept: &'a [Machine],
     /// The columns; the first is the base.
     pub columns: &'a [Variant],
     /// CPUs to use; `None`: as many as threads, at most the machine's.
@@ -190,10 +192,10 @@ impl<'a> Experiment<'a> {
     /// Runs all columns, once each was found to be possible. After Ctrl-C, and once a column has
     /// failed, columns not begun are missing from the answer.
     pub fn run(&self, progress: &Progress) -> Result<Replayed<'a>, LabError> {
-        for variant in self.columns {
-            replay::check_config(self.machine, &variant.config, self.files)?;
+        for (i, variant) in self.columns.iter().enumerate() {
+            replay::check_config(self.machine(i), &variant.config, self.files)?;
+            cpus(self.cpus, self.machine(i), &self.trace.totals)?;
         }
-        let cpus = cpus(self.cpus, self.machine, &self.trace.totals)?;
         let next = AtomicUsize::new(0);
         let results: Vec<Mutex<Option<Result<Finished, LabError>>>> =
             self.columns.iter().map(|_| Mutex::new(None)).collect();
@@ -201,11 +203,13 @@ impl<'a> Experiment<'a> {
         let work = || {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                let Some(variant) = self.columns.get(i) else { return };
-                if interrupt::requested() || failed.load(Ordering::Relaxed) {
+                if i >= self.columns.len()
+                    || interrupt::requested()
+                    || failed.load(Ordering::Relaxed)
+                {
                     return;
                 }
-                let result = self.column(variant, cpus, progress);
+                let result = self.column(i, progress);
                 failed.fetch_or(result.is_err(), Ordering::Relaxed);
                 if let Ok(mut slot) = results[i].lock() {
                     *slot = Some(result);
@@ -232,23 +236,24 @@ impl<'a> Experiment<'a> {
         Ok(replayed)
     }
 
-    fn column(
-        &self,
-        variant: &Variant,
-        cpus: usize,
-        progress: &Progress,
-    ) -> Result<Finished, LabError> {
+    /// The machine of a column.
+    pub fn machine(&self, column: usize) -> &'a Machine {
+        self.swept.get(column).unwrap_or(self.machine)
+    }
+
+    fn column(&self, column: usize, progress: &Progress) -> Result<Finished, LabError> {
+        let machine = self.machine(column);
         let path = &self.trace.path;
         let mut reader = TraceReader::open(path).map_err(|e| at(path, e))?;
         let options = replay::Options {
-            cpus,
+            cpus: cpus(self.cpus, machine, &self.trace.totals)?,
             seed: self.seed,
             layout: self.layout,
             files: self.files,
             oracle: self.oracle,
-            config: variant.config,
+            config: self.columns[column].config,
         };
-        replay::replay(&mut reader, self.machine, &options, progress).map_err(|e| match e {
+        replay::replay(&mut reader, machine, &options, progress).map_err(|e| match e {
             LabError::Trace(m) => at(path, m),
             LabError::Failed(m) => LabError::failed(format_args!("{}: {m}", path.display())),
             e => e,

@@ -8,6 +8,7 @@
 //! | [`mod@calibrate`] | this computer as a machine file |
 //! | [`experiment`] | columns side by side |
 //! | [`switches`] | `--set` and `--vs`: the columns of a table |
+//! | [`sweep`] | `--sweep`: a column for each value of a machine's constant |
 //! | [`replay`] | a trace driven through the library on a simulated machine |
 //! | [`repro`] | published experiments, run again |
 //! | [`shipped`] | where the shipped traces lie |
@@ -28,6 +29,7 @@ pub mod replay;
 pub mod report;
 pub mod repro;
 pub mod shipped;
+pub mod sweep;
 pub mod switches;
 pub mod text;
 

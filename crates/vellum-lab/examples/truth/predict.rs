@@ -59,6 +59,7 @@ pub fn replayed(trace: &Path, machine: &Machine) -> Result<Modelled, String> {
     let experiment = Experiment {
         trace: &trace,
         machine,
+        swept: &[],
         columns: &columns,
         cpus: None,
         seed: 1,

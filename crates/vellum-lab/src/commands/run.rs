@@ -12,6 +12,7 @@ use crate::experiment::{Column, Effort, Experiment, Replayed, Trace, cpus};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{GROUPS, SCREEN, json, number, table};
+use crate::sweep::Sweep;
 use crate::switches::{self, VELLUM, Variant};
 use crate::text::wrapped;
 
@@ -30,9 +31,15 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     let machine = machines::find(&args.machine)?;
     let trace = Trace::open(&args.trace)?;
     let columns = switches::columns(args.choices, &trace.header, &args.set, &args.vs)?;
+    let sweep = args.sweep.as_deref().map(|text| Sweep::new(text, &machine, &columns[0]));
+    let (columns, swept) = match sweep.transpose()? {
+        Some(sweep) => (sweep.columns, sweep.machines),
+        None => (columns, Vec::new()),
+    };
     let experiment = Experiment {
         trace: &trace,
         machine: &machine,
+        swept: &swept,
         columns: &columns,
         cpus: args.cpus,
         seed: args.seed,
@@ -118,7 +125,9 @@ fn page(
     out.push_str(&table::full(GROUPS, &shown));
     out.push('\n');
     out.push_str(&legend(args.choices, columns));
-    let time = native_time(trace, machine, results);
+    // A swept machine is not the one that ran the program.
+    let here = if args.sweep.is_some() { &[] } else { results };
+    let time = native_time(trace, machine, here);
     for line in notes(trace, results, args.files).iter().chain(&time) {
         out.push_str(line);
         out.push('\n');

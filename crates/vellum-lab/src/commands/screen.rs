@@ -83,6 +83,7 @@ pub fn run() -> Result<(), LabError> {
         let experiment = Experiment {
             trace: &trace,
             machine: &machine,
+            swept: &[],
             columns: &columns,
             cpus: None,
             seed: SEED,

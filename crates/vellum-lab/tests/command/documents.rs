@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Script, counters, vellum};
+use crate::common::{Script, counters, shipped, vellum};
 
 fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -180,6 +180,29 @@ fn the_page_of_counters_says_what_each_row_is_made_of() {
         .collect();
     let written: Vec<&str> = part.lines().filter(|l| l.starts_with("| ")).skip(1).collect();
     assert_eq!(written, expected);
+}
+
+#[test]
+fn the_sweep_of_the_page_about_machine_files_runs() {
+    let page = page("machine-format.md");
+    let line = page.lines().find(|l| l.contains(" --sweep ") && l.starts_with("./run"));
+    let words: Vec<&str> = line.expect("an example").split_whitespace().skip(1).collect();
+    let trace = shipped("python-store.vt");
+    let at_home = |word: &&str| match word.strip_prefix("traces/") {
+        Some(_) => trace.to_str().expect("a name of ours").to_owned(),
+        None => (*word).to_owned(),
+    };
+    let args: Vec<String> = words.iter().map(at_home).chain(["--json".to_owned()]).collect();
+    let said = vellum(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    let columns = doc["variants"].as_array().expect("variants");
+    let names: Vec<&str> = columns.iter().filter_map(|c| c["name"].as_str()).collect();
+    assert_eq!(names, ["llc.size=8M", "llc.size=16M", "llc.size=32M"]);
+    let misses: Vec<i64> =
+        columns.iter().filter_map(|c| c["counters"]["llc_misses_demand"].as_i64()).collect();
+    assert!(misses.is_sorted_by(|a, b| a > b), "a larger cache misses less: {misses:?}");
+    assert!(columns.iter().all(|c| c["switches"] == columns[0]["switches"]));
 }
 
 #[test]

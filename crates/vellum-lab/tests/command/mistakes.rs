@@ -144,6 +144,18 @@ fn ctrl_c_prints_what_there_is() {
 }
 
 #[test]
+fn a_sweep_over_what_the_machine_has_not() {
+    let t = small();
+    let run = |more: &[&str], says: &str| {
+        refused(&[&["run", "--trace", t.path(), "--machine", "tiny"], more].concat(), 2, says)
+    };
+    run(&["--sweep", "llc.siez=16M"], "--sweep llc.siez: the machine `tiny` has no such constant");
+    run(&["--sweep", "llc.size=many"], "--sweep llc.size=many: ");
+    run(&["--sweep", "core.walkers=1,2", "--cpus", "9"], "take fewer");
+    run(&["--sweep", "llc.size=16M", "--vs", "thp=never"], "--vs");
+}
+
+#[test]
 fn numbers_that_make_no_sense() {
     let t = small();
     refused(
