@@ -206,6 +206,23 @@ fn the_sweep_of_the_page_about_machine_files_runs() {
 }
 
 #[test]
+fn the_page_about_switches_quotes_the_sources() {
+    let page = page("policy.md");
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vellum/src");
+    let mut all = String::new();
+    sources(&library, &mut all);
+    let blocks: Vec<&str> = page
+        .split("```rust\n")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once("```")?.0))
+        .collect();
+    let unknown: Vec<&&str> = blocks.iter().filter(|block| !all.contains(**block)).collect();
+    assert!(unknown.is_empty() && blocks.len() == 4, "{unknown:?}");
+    let lines: usize = blocks[..3].iter().map(|block| block.lines().count()).sum();
+    assert!(lines == 11 && page.contains("## Eleven lines"), "{lines}");
+}
+
+#[test]
 fn every_row_of_the_table_is_a_counter() {
     let mut s = Script::new();
     let m = s.anon(4);
