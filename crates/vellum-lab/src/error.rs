@@ -1,9 +1,10 @@
 //! The errors of the command: one line each, what is wrong and how to fix it.
 //!
 //! There are two kinds, for scripts: a mistake in the command line or in a user's file (exit code
-//! 2), and a correct request that failed (exit code 1). Ctrl-C is neither (exit code 130). Library errors become one of the two where
-//! they occur, with the file or switch in front. Rejected: an error type with a variant for each
-//! cause. Nobody above this crate matches on it; it is only printed.
+//! 2), and a correct request that failed (exit code 1). Ctrl-C is neither (exit code 130). Library
+//! errors become one of the two where they occur, with the file or switch in front. Rejected: an
+//! error type with a variant for each cause. Nobody above this crate matches on it; it is only
+//! printed.
 
 use std::fmt;
 

@@ -182,7 +182,7 @@ pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<Str
     };
     if trace.totals.skipped_accesses > 0 {
         notes.push(format!(
-            "note: {} of {} accesses kept; misses and walks are theirs, cycles are estimated for all",
+            "note: {} of {} accesses kept; misses and walks are of these, cycles estimated for all",
             number::scaled(trace.totals.accesses() as i64),
             number::scaled(trace.totals.recorded_accesses() as i64),
         ));

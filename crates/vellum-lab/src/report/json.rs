@@ -78,12 +78,9 @@ mod tests {
             Some(&counters),
         );
         let text = serde_json::to_string(&doc).unwrap();
-        assert!(
-            text.starts_with(
-                r#"{"machine":"milan","seed":1,"complete":true,"variants":[{"name":"defaults","switches":{"thp":"#
-            ),
-            "{text}"
-        );
+        let begins =
+            r#"{"machine":"milan","seed":1,"complete":true,"variants":[{"name":"defaults","#;
+        assert!(text.starts_with(&format!(r#"{begins}"switches":{{"thp":"#)), "{text}");
         assert!(
             text.ends_with(r#""complete":true,"counters":{"pgfault":7}}],"native":{"pgfault":7}}"#),
             "{text}"
