@@ -39,6 +39,9 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
         .expect("the command");
     let said = String::from_utf8_lossy(&recorded.stderr);
     assert!(recorded.status.success(), "{said}");
+    // What follows can be pasted.
+    let next = format!("next: {} run --trace {} ", env!("CARGO_BIN_EXE_vellum"), trace.path());
+    assert!(said.contains(&next), "{said}");
     // Once natively, its output thrown away, and once under the recorder.
     assert_eq!(recorded.stdout, b"done\n", "the program's own output");
 
