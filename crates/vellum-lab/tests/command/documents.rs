@@ -161,6 +161,15 @@ fn no_page_writes_a_change_as_a_comparison() {
         let found = words.windows(3).find(|w| w[1] == ">" && is_figure(w[0]) && is_figure(w[2]));
         assert!(found.is_none(), "{}: {found:?}", page.display());
     }
+    // What the experiments print, but for the redirection that writes a page.
+    let mut all = String::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/repro"), &mut all);
+    let is_quoted = |line: &str, at: usize| line[..at].matches('"').count() % 2 == 1;
+    let found = all
+        .lines()
+        .filter(|line| !line.contains("--markdown"))
+        .find(|line| line.find(" > ").is_some_and(|at| is_quoted(line, at)));
+    assert_eq!(found, None);
 }
 
 #[test]
