@@ -116,7 +116,11 @@ fn page(
         if used > 1 { "s" } else { "" },
         args.seed
     );
-    let shown = table_columns(results);
+    let mut shown = table_columns(results);
+    if results.first().is_some_and(|first| first.variant != &columns[0]) {
+        // The base failed: there are no ratios to it.
+        shown.iter_mut().for_each(|column| column.complete = false);
+    }
     let verdict = table::verdict(SCREEN, &shown);
     if !verdict.is_empty() {
         out.push_str(&verdict);

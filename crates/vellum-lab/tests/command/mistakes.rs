@@ -115,6 +115,28 @@ fn every_column_is_checked_before_any_runs() {
     assert!(began.elapsed().as_secs() < 10, "a replay of this trace takes longer");
 }
 
+/// A node of 32 MiB does not hold the program, the machine does.
+#[test]
+fn a_column_that_fails_leaves_the_others() {
+    let mut s = Script::new();
+    let m = s.anon(10_000);
+    s.touch(m, 0..10_000);
+    let file = s.file("bound.vt");
+    let run = |base: &str, vs: &str, more: &[&str]| {
+        let args = ["run", "--trace", file.path(), "--machine", "tiny", "--as", "vellum"];
+        let said = vellum(&[&args[..], &["--set", base, "--vs", vs], more].concat());
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert!(said.err.contains("take a larger one"), "{}", said.err);
+        said.out
+    };
+    let out = run("numa=local", "numa=bind:0", &[]);
+    assert!(out.contains("numa=local") && out.contains("10,000"), "{out}");
+    let out = run("numa=local", "numa=bind:0", &["--json"]);
+    assert!(out.contains("\"complete\": false") && out.contains("\"pgfault\""), "{out}");
+    let out = run("numa=bind:0", "numa=local", &[]);
+    assert!(!out.contains("numa=local: ") && !out.contains(" 1.00"), "{out}");
+}
+
 #[test]
 fn ctrl_c_prints_what_there_is() {
     for (more, says) in [(&["--json"][..], "\"complete\": false"), (&[], "stopped by Ctrl-C")] {
