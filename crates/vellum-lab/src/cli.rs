@@ -21,7 +21,7 @@ Examples:
   vellum run --trace my.vt --machine milan --vs thp=always     4 KiB pages against 2 MiB pages
   vellum run --trace my.vt --machine tiered --vs numa=interleave --vs numa=bind:1
   vellum run --trace my.vt --machine my-machine.toml --json    figures for a script (docs/json.md)
-  vellum trace info my.vt                                      footprint, reuse, TLB pressure
+  vellum trace info my.vt                                      memory touched, reuse, TLB pressure
   vellum bench                                                 \
 how fast the library is on this computer
   vellum repro colour                                          a published experiment, run again
@@ -30,7 +30,7 @@ how fast the library is on this computer
   vellum machines                                              what can be simulated
   vellum switches                                              what can be switched
 
-Exit code: 0 done, 1 it failed, 2 it was asked wrongly.";
+Exit code: 0 done, 1 it failed, 2 it was asked wrongly, 130 stopped by Ctrl-C.";
 
 const RUN_EXAMPLES: &str = "\
 The first column is the base: Linux's choices, with the huge pages of the host that was recorded.
@@ -46,6 +46,7 @@ Examples:
   vellum run --trace my.vt --machine milan
   vellum run --trace my.vt --machine milan --vs thp=always
   vellum run --trace my.vt --machine westmere-ex --as vellum --set thp=never --vs tlb.batch=off
+  vellum run --trace my.vt --machine milan --sweep llc.size=16M,32M,64M
   vellum run --trace my.vt --machine host --cpus 4 --seed 7 --json";
 
 const BENCH_EXAMPLES: &str = "\
@@ -207,12 +208,16 @@ pub struct RunArgs {
     /// Add a column: the base with these switches changed
     #[arg(long, value_name = "SWITCH=VALUE,...")]
     pub vs: Vec<String>,
+    /// A column for each value of a constant of the machine file, the first as the base; all have
+    /// the same switches (docs/machine-format.md)
+    #[arg(long, value_name = "KEY=V1,V2,...", conflicts_with = "vs")]
+    pub sweep: Option<String>,
     /// CPUs of the simulated machine to use; thread t runs on CPU t modulo N [default: as many as
     /// threads, at most the machine's]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub cpus: Option<usize>,
     /// Seed of everything that is random in the machine
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
     /// Where mappings go
     #[arg(long, value_enum, default_value_t)]
@@ -276,7 +281,7 @@ pub struct ReproArgs {
     #[arg(long, value_enum, default_value_t)]
     pub on: RunOn,
     /// Seed of everything that is random in the machine [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Print JSON instead of a page (docs/json.md)
     #[arg(long)]
@@ -322,7 +327,7 @@ pub struct SwitchesArgs {
 /// `vellum trace ...`.
 #[derive(Subcommand, Debug)]
 pub enum TraceCommand {
-    /// Footprint, reuse and TLB pressure of a trace
+    /// Memory touched, reuse and TLB pressure of a trace
     Info {
         /// The trace
         file: PathBuf,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use vellum_sim::file::Machine;
 use vellum_trace::build::Window;
-use vellum_trace::{Header, Totals, TraceReader};
+use vellum_trace::{Header, Totals, TraceReader, printable};
 
 use crate::cli::{FileState, Layout, OracleMode};
 use crate::error::LabError;
@@ -50,7 +50,7 @@ impl Trace {
     /// The command that was recorded, by its last path component.
     pub fn program(&self) -> String {
         let first = self.header.command.first().map_or("an unnamed program", String::as_str);
-        first.rsplit('/').next().unwrap_or(first).to_owned()
+        printable(first.rsplit('/').next().unwrap_or(first))
     }
     /// Accesses of a thread at the start of each of the recorder's windows that only make caches
     /// and TLBs warm: half of them, or as many as a last level of 64 MiB has lines
@@ -74,9 +74,9 @@ impl Trace {
     }
 }
 
-/// An error about a file, with the file's name in front.
+/// A file that is missing or not what it has to be, with its name in front.
 pub fn at(path: &Path, e: impl std::fmt::Display) -> LabError {
-    LabError::failed(format_args!("{}: {e}", path.display()))
+    LabError::usage(format_args!("{}: {e}", path.display()))
 }
 
 /// What to replay.
@@ -86,6 +86,8 @@ pub struct Experiment<'a> {
     pub trace: &'a Trace,
     /// The machine.
     pub machine: &'a Machine,
+    /// The machine of each column where a constant of it is swept; else none.
+    pub swept: &'a [Machine],
     /// The columns; the first is the base.
     pub columns: &'a [Variant],
     /// CPUs to use; `None`: as many as threads, at most the machine's.
@@ -107,6 +109,22 @@ pub struct Column<'a> {
     pub variant: &'a Variant,
     /// Its replay.
     pub finished: Finished,
+}
+
+/// What came of an experiment.
+#[derive(Debug)]
+pub struct Replayed<'a> {
+    /// The columns that were begun, in their order. Ctrl-C leaves the last ones incomplete.
+    pub columns: Vec<Column<'a>>,
+    /// Why a column failed, if one did: the others are here all the same.
+    pub failed: Option<LabError>,
+}
+
+impl<'a> Replayed<'a> {
+    /// The columns, or why one failed.
+    pub fn all(self) -> Result<Vec<Column<'a>>, LabError> {
+        self.failed.map_or(Ok(self.columns), Err)
+    }
 }
 
 /// What the columns took together.
@@ -168,7 +186,7 @@ impl Effort {
 pub fn cpus(wanted: Option<usize>, machine: &Machine, totals: &Totals) -> Result<usize, LabError> {
     let has = *machine.cpus as usize;
     match wanted {
-        Some(0) => Err(LabError::usage("--cpus takes a number from 1 on")),
+        Some(0) => Err(LabError::usage("--cpus 0: take a number from 1 on")),
         Some(n) if n > has => Err(LabError::usage(format_args!(
             "--cpus {n}: the machine `{}` has {has}; take fewer",
             machine.name
@@ -179,9 +197,13 @@ pub fn cpus(wanted: Option<usize>, machine: &Machine, totals: &Totals) -> Result
 }
 
 impl<'a> Experiment<'a> {
-    /// Runs all columns. After Ctrl-C, columns not begun are missing from the answer.
-    pub fn run(&self, progress: &Progress) -> Result<Vec<Column<'a>>, LabError> {
-        let cpus = cpus(self.cpus, self.machine, &self.trace.totals)?;
+    /// Runs all columns, once each was found to be possible. After Ctrl-C, and once a column has
+    /// failed, columns not begun are missing from the answer.
+    pub fn run(&self, progress: &Progress) -> Result<Replayed<'a>, LabError> {
+        for (i, variant) in self.columns.iter().enumerate() {
+            replay::check_config(self.machine(i), &variant.config, self.files)?;
+            cpus(self.cpus, self.machine(i), &self.trace.totals)?;
+        }
         let next = AtomicUsize::new(0);
         let results: Vec<Mutex<Option<Result<Finished, LabError>>>> =
             self.columns.iter().map(|_| Mutex::new(None)).collect();
@@ -189,11 +211,13 @@ impl<'a> Experiment<'a> {
         let work = || {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                let Some(variant) = self.columns.get(i) else { return };
-                if interrupt::requested() || failed.load(Ordering::Relaxed) {
+                if i >= self.columns.len()
+                    || interrupt::requested()
+                    || failed.load(Ordering::Relaxed)
+                {
                     return;
                 }
-                let result = self.column(variant, cpus, progress);
+                let result = self.column(i, progress);
                 failed.fetch_or(result.is_err(), Ordering::Relaxed);
                 if let Ok(mut slot) = results[i].lock() {
                     *slot = Some(result);
@@ -209,34 +233,38 @@ impl<'a> Experiment<'a> {
             }
             work();
         });
-        let mut columns = Vec::new();
+        let mut replayed = Replayed { columns: Vec::new(), failed: None };
         for (variant, result) in self.columns.iter().zip(results) {
-            if let Ok(Some(result)) = result.into_inner() {
-                columns.push(Column { variant, finished: result? });
+            match result.into_inner() {
+                Ok(Some(Ok(finished))) => replayed.columns.push(Column { variant, finished }),
+                Ok(Some(Err(e))) => _ = replayed.failed.get_or_insert(e),
+                _ => {}
             }
         }
-        Ok(columns)
+        Ok(replayed)
     }
 
-    fn column(
-        &self,
-        variant: &Variant,
-        cpus: usize,
-        progress: &Progress,
-    ) -> Result<Finished, LabError> {
+    /// The machine of a column.
+    pub fn machine(&self, column: usize) -> &'a Machine {
+        self.swept.get(column).unwrap_or(self.machine)
+    }
+
+    fn column(&self, column: usize, progress: &Progress) -> Result<Finished, LabError> {
+        let machine = self.machine(column);
         let path = &self.trace.path;
         let mut reader = TraceReader::open(path).map_err(|e| at(path, e))?;
         let options = replay::Options {
-            cpus,
+            cpus: cpus(self.cpus, machine, &self.trace.totals)?,
             seed: self.seed,
             layout: self.layout,
             files: self.files,
             oracle: self.oracle,
-            config: variant.config,
+            config: self.columns[column].config,
             warm: self.trace.warm(),
         };
-        replay::replay(&mut reader, self.machine, &options, progress).map_err(|e| match e {
-            LabError::Failed(m) => at(path, m),
+        replay::replay(&mut reader, machine, &options, progress).map_err(|e| match e {
+            LabError::Trace(m) => at(path, m),
+            LabError::Failed(m) => LabError::failed(format_args!("{}: {m}", path.display())),
             e => e,
         })
     }

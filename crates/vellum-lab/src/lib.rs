@@ -8,10 +8,12 @@
 //! | [`mod@calibrate`] | this computer as a machine file |
 //! | [`experiment`] | columns side by side |
 //! | [`switches`] | `--set` and `--vs`: the columns of a table |
+//! | [`sweep`] | `--sweep`: a column for each value of a machine's constant |
 //! | [`replay`] | a trace driven through the library on a simulated machine |
 //! | [`repro`] | published experiments, run again |
 //! | [`shipped`] | where the shipped traces lie |
 //! | [`report`] | counters as tables and JSON |
+//! | [`pasted`] | commands as the person can paste them |
 //!
 //! It is a library so that tests reach every part; the binary only calls [`main`].
 
@@ -21,11 +23,13 @@ pub mod commands;
 pub mod error;
 pub mod experiment;
 pub mod interrupt;
+pub mod pasted;
 pub mod progress;
 pub mod replay;
 pub mod report;
 pub mod repro;
 pub mod shipped;
+pub mod sweep;
 pub mod switches;
 pub mod text;
 
@@ -38,9 +42,10 @@ use crate::error::LabError;
 
 /// Runs the command line `args` (program name first) and gives the process's exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match cli::Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.collect();
+    let cli = match cli::Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(e) => return usage(&e),
+        Err(e) => return usage(&e, &args),
     };
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,7 +59,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Help and version go out as they are; a mistake becomes one line.
-fn usage(e: &clap::Error) -> ExitCode {
+fn usage(e: &clap::Error, args: &[OsString]) -> ExitCode {
     use clap::error::ErrorKind::{
         DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
     };
@@ -78,6 +83,13 @@ fn usage(e: &clap::Error) -> ExitCode {
         .iter()
         .find_map(|p| p.trim().strip_prefix("tip: "))
         .map(|t| format!("; {}", t.trim()));
+    let records = args.get(1).is_some_and(|a| a == "record");
+    let tip = if records && args.iter().all(|a| a != "--") {
+        Some("; put -- before the program: vellum record -o FILE -- PROGRAM ARGS".to_owned())
+    } else {
+        tip
+    };
+    // Control characters of arguments are gone: clap writes for a terminal.
     eprintln!("vellum: {what}{}; `vellum --help` shows examples", tip.unwrap_or_default());
     ExitCode::from(2)
 }

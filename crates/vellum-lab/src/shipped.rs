@@ -22,7 +22,7 @@ pub fn home() -> Result<PathBuf, LabError> {
         .chain(working)
         .find(|p| p.join(TRACES).is_dir())
         .ok_or_else(|| {
-            LabError::failed(
+            LabError::usage(
                 "the shipped traces are not found; start this through ./run, or replay a trace of \
                  your own: `vellum run --help`",
             )

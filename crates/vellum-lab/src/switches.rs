@@ -61,6 +61,12 @@ impl Variant {
         Ok(())
     }
 
+    /// The switches for which `shown` holds, as `name=value` in a list.
+    pub fn named(&self, shown: impl Fn(&str, &str) -> bool) -> String {
+        let shown = self.values.iter().filter(|(name, value)| shown(name, value));
+        shown.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
+    }
+
     /// The value of a switch.
     pub fn get(&self, name: &str) -> &str {
         self.values.iter().find(|(n, _)| *n == name).map_or("", |(_, v)| v)
@@ -213,25 +219,17 @@ fn plain(name: &str, values: &'static str) -> &'static str {
 /// differs from where it started), the others by what differs from the base. With many switches in
 /// play the base is just that.
 fn name_columns(start: &Variant, columns: &mut [Variant]) {
-    let names = |c: &Variant, shown: &dyn Fn(&str) -> bool| {
-        let pairs = SWITCHES
-            .iter()
-            .map(|s| s.name)
-            .filter(|n| shown(n))
-            .map(|n| format!("{n}={}", c.get(n)));
-        pairs.collect::<Vec<_>>()
-    };
     let Some((base, others)) = columns.split_first_mut() else { return };
-    let mut shown = names(base, &|n| others.iter().any(|c| c.get(n) != base.get(n)));
+    let mut shown = base.named(|name, value| others.iter().any(|c| c.get(name) != value));
     if shown.is_empty() {
-        shown = names(base, &|n| base.get(n) != start.get(n));
+        shown = base.named(|name, value| start.get(name) != value);
     }
     for c in others {
-        c.name = names(c, &|n| c.get(n) != base.get(n)).join(",");
+        c.name = c.named(|name, value| base.get(name) != value).replace(", ", ",");
     }
-    base.name = match shown.len() {
-        0 => start.name.clone(),
-        1 | 2 => shown.join(","),
+    base.name = match shown.matches(", ").count() {
+        _ if shown.is_empty() => start.name.clone(),
+        0 | 1 => shown.replace(", ", ","),
         _ => "base".to_owned(),
     };
 }

@@ -63,6 +63,13 @@ pub struct Header {
     pub native: Option<NativeRun>,
 }
 
+/// A text from a file or a program with its control characters escaped: it may hold sequences that
+/// a terminal obeys.
+pub fn printable(text: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(escape).collect()
+}
+
 /// Most bytes an encoded header may have.
 pub(crate) const MAX_HEADER: usize = 64 << 10;
 /// Most arguments kept of a command line, and most bytes kept of one.

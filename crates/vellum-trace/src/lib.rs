@@ -12,7 +12,7 @@
 //! | reading, writing | [`TraceReader`], [`TraceWriter`] |
 //! | from raw addresses to events, sampling windows | [`build`] |
 //! | valgrind's lackey text | [`lackey`] |
-//! | footprint, reuse, TLB pressure | [`info`] |
+//! | memory touched, reuse, TLB pressure | [`info`] |
 //! | running the recorder | [`record`] |
 //!
 //! Rejected: a file for each thread, which loses the order between threads and cannot be piped;
@@ -37,7 +37,7 @@ mod writer;
 
 pub use error::TraceError;
 pub use event::{Advice, Call, Event, Flags, Map, MapKind, Prot};
-pub use header::{Header, NativeRun, Recorder};
+pub use header::{Header, NativeRun, Recorder, printable};
 pub use reader::{TraceReader, read_totals};
 pub use totals::Totals;
 pub use writer::{LEVEL_FAST, LEVEL_SMALL, TraceWriter};

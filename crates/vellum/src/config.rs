@@ -289,7 +289,7 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "clear.batch",
-        values: "auto|BYTES, whole pages",
+        values: "auto|SIZE such as 8M, whole pages",
         default: "auto",
         trades: "longer runs between scheduling points, for latency of others; 8M and 32M are \
                  the published choices",
@@ -367,7 +367,7 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "zero.colours",
-        values: "auto|l2|N, a power of two to 128",
+        values: "auto|l2|PAGES, a power of two to 128",
         default: "auto",
         trades: "zero pages spread over the sets of a cache (auto: the first level), for the \
                  cache that more zeros fill",
@@ -416,7 +416,7 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "numa",
-        values: "local|interleave|bind:N|prefer:N",
+        values: "local|interleave|bind:NODE|prefer:NODE",
         default: "local",
         trades: "latency of the toucher against bandwidth of all nodes",
         set: |c, _, v| {
@@ -446,7 +446,7 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "file.around",
-        values: "off|BYTES, a power of two from 8K to 256K",
+        values: "off|SIZE, a power of two from 8K to 256K",
         default: "64K",
         trades: "fewer faults on pages that an object has already, for entries that nobody uses",
         set: |c, _, v| {
@@ -465,7 +465,7 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "file.readahead",
-        values: "off|BYTES, whole pages to 2M",
+        values: "off|SIZE such as 128K, whole pages to 2M",
         default: "128K",
         trades: "one request of a pager for many pages that follow each other, for memory and time \
                  of those that nobody uses",
@@ -527,11 +527,11 @@ mod tests {
         for s in SWITCHES {
             for v in s.values.split('|') {
                 // Behind a comma it says which of them.
-                let v = match v.split(',').next().unwrap_or(v) {
-                    "BYTES" if s.name.starts_with("file.") => "8K".into(),
-                    "BYTES" => "8M".into(),
+                let v = match v.split([',', ' ']).next().unwrap_or(v) {
+                    "SIZE" if s.name.starts_with("file.") => "8K".into(),
+                    "SIZE" => "8M".into(),
                     "MICROSECONDS" => "250".into(),
-                    v => v.replace('N', "1"),
+                    v => v.replace("NODE", "1").replace("PAGES", "1"),
                 };
                 assert_eq!(Config::default().set(s.name, &v), Ok(()), "{}={v}", s.name);
             }
@@ -558,7 +558,7 @@ mod tests {
         assert_eq!(Config::default().set("no.such", "on"), Err(ConfigError::UnknownSwitch));
         assert_eq!(
             Config::default().set("numa", "bind:300"),
-            Err(ConfigError::BadValue("local|interleave|bind:N|prefer:N"))
+            Err(ConfigError::BadValue("local|interleave|bind:NODE|prefer:NODE"))
         );
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use vellum_lab::cli::{Choices, FileState, Layout, OracleMode};
 use vellum_lab::commands::machines;
-use vellum_lab::experiment::{Experiment, Trace};
+use vellum_lab::experiment::{Experiment, Replayed, Trace};
 use vellum_lab::interrupt;
 use vellum_lab::progress::Progress;
 use vellum_lab::switches;
@@ -59,6 +59,7 @@ pub fn replayed(trace: &Path, machine: &Machine) -> Result<Modelled, String> {
     let experiment = Experiment {
         trace: &trace,
         machine,
+        swept: &[],
         columns: &columns,
         cpus: None,
         seed: 1,
@@ -66,7 +67,7 @@ pub fn replayed(trace: &Path, machine: &Machine) -> Result<Modelled, String> {
         files: FileState::default(),
         oracle: OracleMode::default(),
     };
-    let results = experiment.run(&Progress::hidden()).map_err(text)?;
+    let results = experiment.run(&Progress::hidden()).and_then(Replayed::all).map_err(text)?;
     let seconds = |at: usize| -> Result<f64, String> {
         let finished = results.get(at).map(|c| &c.finished).filter(|f| f.complete);
         let cycles = finished.and_then(|f| f.counters.get("cycles_total"));

@@ -100,6 +100,7 @@ fn one(m: &Machine) -> String {
         let _ =
             writeln!(out, "{:<34} {:>22}  {:<8} {}", row.key, row.value, basis(&row), row.source);
     }
+    out.push_str("\nPostings, by author and year: docs/sources.md\n");
     out
 }
 

@@ -16,14 +16,15 @@ pub mod trace;
 
 use crate::cli::{Cli, Command};
 use crate::error::LabError;
+use crate::interrupt;
 
 /// Does what the command line asks.
 pub fn run(cli: Cli) -> Result<(), LabError> {
     match cli.command {
-        None => screen::run(),
+        None => to_the_end(screen::run()),
         Some(Command::Record(args)) => record::run(&args),
-        Some(Command::Run(args)) => run::run(&args),
-        Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Run(args)) => to_the_end(run::run(&args)),
+        Some(Command::Bench(args)) => to_the_end(bench::run(&args)),
         Some(Command::CountRow { row }) => bench::count_row(row),
         Some(Command::Repro(args)) => repro::run(&args),
         Some(Command::Calibrate(args)) => calibrate::run(&args),
@@ -31,4 +32,9 @@ pub fn run(cli: Cli) -> Result<(), LabError> {
         Some(Command::Switches(args)) => switches::run(&args),
         Some(Command::Trace(command)) => trace::run(&command),
     }
+}
+
+/// What was printed is a part of the answer after Ctrl-C.
+fn to_the_end(done: Result<(), LabError>) -> Result<(), LabError> {
+    done.and_then(|()| if interrupt::requested() { Err(LabError::Stopped) } else { Ok(()) })
 }

@@ -7,6 +7,7 @@ use vellum_trace::record::{self, Options, RecordError};
 
 use crate::cli::RecordArgs;
 use crate::error::LabError;
+use crate::pasted;
 use crate::report::number;
 
 /// Records a program.
@@ -58,8 +59,9 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     }
     let _ = write!(
         text,
-        "\nnext: vellum run --trace {} --machine milan --vs thp=always",
-        args.output.display()
+        "\nnext: {} run --trace {} --machine milan --vs thp=always",
+        pasted::command(),
+        pasted::path(&args.output)
     );
     // The recorded program owns standard output; what we have to say goes beside it.
     eprintln!("{text}");

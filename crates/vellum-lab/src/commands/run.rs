@@ -4,16 +4,18 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 use vellum_sim::file::Machine;
+use vellum_trace::Totals;
 
 use super::machines;
 use super::output::{print, print_json};
 use crate::cli::{Choices, FileState, RunArgs};
 use crate::error::LabError;
-use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
+use crate::experiment::{Column, Effort, Experiment, Replayed, Trace, cpus};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::replay::Finished;
 use crate::report::{GROUPS, Interval, SCREEN, TIME, Time, doubts, json, number, table};
+use crate::sweep::Sweep;
 use crate::switches::{self, VELLUM, Variant};
 use crate::text::wrapped;
 
@@ -35,9 +37,15 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     let machine = machines::find(&args.machine)?;
     let trace = Trace::open(&args.trace)?;
     let columns = switches::columns(args.choices, &trace.header, &args.set, &args.vs)?;
+    let sweep = args.sweep.as_deref().map(|text| Sweep::new(text, &machine, &columns[0]));
+    let (columns, swept) = match sweep.transpose()? {
+        Some(sweep) => (sweep.columns, sweep.machines),
+        None => (columns, Vec::new()),
+    };
     let experiment = Experiment {
         trace: &trace,
         machine: &machine,
+        swept: &swept,
         columns: &columns,
         cpus: args.cpus,
         seed: args.seed,
@@ -47,39 +55,65 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     };
     interrupt::install();
     let progress = Progress::new(trace.accesses() * columns.len() as u64, &trace.program());
-    let results = experiment.run(&progress)?;
+    let replayed = experiment.run(&progress)?;
     drop(progress);
-    if results.is_empty() {
-        return Err(LabError::failed("stopped before anything was replayed"));
+    // What was replayed is printed, whatever came of the rest.
+    if !replayed.columns.is_empty() {
+        if args.json {
+            print_json(&document(args, &experiment, &replayed))?;
+        } else {
+            print(&page(args, &experiment, &replayed.columns)?)?;
+        }
     }
+    match replayed.failed {
+        Some(e) => Err(e),
+        None if replayed.columns.is_empty() => Err(LabError::Stopped),
+        None => Ok(()),
+    }
+}
+
+/// The answer as JSON.
+fn document(
+    args: &RunArgs,
+    experiment: &Experiment<'_>,
+    replayed: &Replayed<'_>,
+) -> serde_json::Map<String, serde_json::Value> {
+    let results = &replayed.columns;
+    let intervals = intervals(experiment, results);
+    let shown: Vec<json::Column<'_>> = results
+        .iter()
+        .zip(&intervals)
+        .map(|(c, interval)| json::Column {
+            variant: c.variant,
+            counters: &c.finished.counters,
+            charges: &c.finished.charges,
+            interval: interval.as_ref(),
+            complete: c.finished.complete,
+        })
+        .collect();
+    let complete = results.len() == experiment.columns.len() && shown.iter().all(|c| c.complete);
+    let native = experiment.trace.native();
+    let machine = &experiment.machine.name;
+    let mut doc = json::document(machine, args.seed, &shown, complete, native.as_ref());
+    if args.timing {
+        let seconds: Vec<f64> = results.iter().map(|c| c.finished.took.as_secs_f64()).collect();
+        let accesses: u64 = results.iter().map(|c| c.finished.accesses).sum();
+        let timing = json!({ "cpu_seconds": seconds, "accesses": accesses });
+        doc.insert("timing".to_owned(), timing);
+    }
+    doc
+}
+
+/// The answer as a table, with what has to be known beside it.
+fn page(
+    args: &RunArgs,
+    experiment: &Experiment<'_>,
+    results: &[Column<'_>],
+) -> Result<String, LabError> {
+    let Experiment { trace, machine, columns, .. } = *experiment;
     let mut effort = Effort::default();
     results.iter().for_each(|c| effort.add(&c.finished));
-
-    let intervals = intervals(&machine, &results);
-    if args.json {
-        let shown: Vec<json::Column<'_>> = results
-            .iter()
-            .zip(&intervals)
-            .map(|(c, interval)| json::Column {
-                variant: c.variant,
-                counters: &c.finished.counters,
-                charges: &c.finished.charges,
-                interval: interval.as_ref(),
-                complete: c.finished.complete,
-            })
-            .collect();
-        let mut doc = json::document(&machine.name, args.seed, &shown, trace.native().as_ref());
-        if args.timing {
-            let seconds: Vec<f64> = results.iter().map(|c| c.finished.took.as_secs_f64()).collect();
-            doc.insert(
-                "timing".to_owned(),
-                json!({ "cpu_seconds": seconds, "accesses": effort.accesses }),
-            );
-        }
-        return print_json(&doc);
-    }
-
-    let used = cpus(args.cpus, &machine, &trace.totals)?;
+    let used = cpus(args.cpus, machine, &trace.totals)?;
     let mut out = format!(
         "{}: {} accesses, {} touched, {} thread{} | {}, {} CPU{}, seed {}\n\n",
         trace.program(),
@@ -92,7 +126,12 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
         if used > 1 { "s" } else { "" },
         args.seed
     );
-    let shown = table_columns(&results);
+    let mut shown = table_columns(results);
+    if results.first().is_some_and(|first| first.variant != &columns[0]) {
+        // The base failed: there are no ratios to it.
+        shown.iter_mut().for_each(|column| column.complete = false);
+    }
+    let intervals = intervals(experiment, results);
     let verdict = table::verdict(SCREEN, &shown, &intervals);
     if !verdict.is_empty() {
         out.push_str(&verdict);
@@ -100,36 +139,38 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     }
     out.push_str(&table::full(GROUPS, &shown));
     out.push('\n');
-    if args.choices == Choices::Linux {
-        out.push_str(&legend(&columns));
-    }
-    out.push_str(&doubtful(&machine, &results, &intervals));
-    let time = native_time(&trace, &machine, &results);
-    for line in notes(&trace, &results, args.files).iter().chain(&time) {
+    out.push_str(&legend(args.choices, columns));
+    out.push_str(&doubtful(machine, results, &intervals));
+    // A swept machine is not the one that ran the program.
+    let here = if args.sweep.is_some() { &[] } else { results };
+    let time = native_time(trace, machine, here);
+    for line in notes(trace, results, args.files).iter().chain(&time) {
         out.push_str(line);
         out.push('\n');
     }
     out.push_str(&effort.line());
     out.push('\n');
-    print(&out)
+    Ok(out)
 }
 
-/// What the time of each column beside the first's may be, by the doubtful constants of the
-/// machine; `None` for the first, and where one was stopped.
-pub fn intervals(machine: &Machine, results: &[Column<'_>]) -> Vec<Option<Interval>> {
-    let doubts = doubts(machine);
-    let time = |column: &'_ Column<'_>| {
-        let total = column.finished.counters.get(TIME).unwrap_or(0);
-        (total, column.finished.complete)
+/// What the time of each column beside the base's may be, by the doubtful constants of the machine.
+/// `None` for the base, where one was stopped, and where the columns are those of a sweep.
+pub fn intervals(experiment: &Experiment<'_>, results: &[Column<'_>]) -> Vec<Option<Interval>> {
+    let doubts = doubts(experiment.machine);
+    let time = |column: &'_ Column<'_>| column.finished.counters.get(TIME).unwrap_or(0);
+    let is_base = |column: &&Column<'_>| {
+        experiment.swept.is_empty()
+            && experiment.columns.first() == Some(column.variant)
+            && column.finished.complete
     };
-    let Some((base, others)) = results.split_first() else { return Vec::new() };
+    let base = results.first().filter(is_base);
     let of = |column: &Column<'_>| {
-        let ((total, whole), (base_total, base_whole)) = (time(column), time(base));
-        let charged = Time { total, charges: &column.finished.charges };
-        let base = Time { total: base_total, charges: &base.finished.charges };
-        (whole && base_whole).then(|| Interval::of(charged, base, &doubts)).flatten()
+        let base = base.filter(|base| !std::ptr::eq(*base, column) && column.finished.complete)?;
+        let base = Time { total: time(base), charges: &base.finished.charges };
+        let time = Time { total: time(column), charges: &column.finished.charges };
+        Interval::of(time, base, &doubts)
     };
-    std::iter::once(None).chain(others.iter().map(of)).collect()
+    results.iter().map(of).collect()
 }
 
 /// Which constant each ratio hangs on most, where one moves it by a percent or more.
@@ -159,12 +200,27 @@ fn doubtful(machine: &Machine, results: &[Column<'_>], intervals: &[Option<Inter
     out
 }
 
-/// Whose choices the columns have.
-fn legend(columns: &[Variant]) -> String {
+/// Switches that the line of the base names even where they are as in the library.
+const ALWAYS_NAMED: [&str; 3] = ["thp", "zero.huge", "object.huge"];
+
+/// Whose choices the base has, which switches are in force there, and in which the library's column
+/// differs. The head of every other column names its own.
+fn legend(choices: Choices, columns: &[Variant]) -> String {
     let (Some(base), Some(last)) = (columns.first(), columns.last()) else { return String::new() };
-    let huge = ["thp", "zero.huge", "object.huge"].map(|name| format!("{name}={}", base.get(name)));
-    let own = if last.name == VELLUM { "vellum: this library's own choices\n" } else { "" };
-    format!("base: Linux's choices, with {}\n{own}", huge.join(", "))
+    let whose = match choices {
+        Choices::Linux => "Linux's",
+        Choices::Vellum => "this library's own",
+    };
+    let defaults = Variant::defaults();
+    let named =
+        base.named(|name, value| ALWAYS_NAMED.contains(&name) || defaults.get(name) != value);
+    let mut lines = vec![format!("base: {whose} choices: {named}")];
+    if last.name == VELLUM {
+        let other = last.named(|name, value| base.get(name) != value);
+        lines.push(format!("{VELLUM}: this library's own choices, as the base but {other}"));
+    }
+    let wrap = |line: &String| wrapped(line, table::WIDTH).join("\n") + "\n";
+    lines.iter().map(wrap).collect()
 }
 
 /// Columns as tables want them.
@@ -189,7 +245,7 @@ pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<Str
     };
     if trace.totals.skipped_accesses > 0 {
         notes.push(format!(
-            "note: {} of {} accesses kept; cycles of program and walks are estimated for the whole",
+            "note: {} of {} accesses kept; misses and walks are of these, cycles estimated for all",
             number::scaled(trace.totals.accesses() as i64),
             number::scaled(trace.totals.recorded_accesses() as i64),
         ));
@@ -230,7 +286,8 @@ pub fn native_time(trace: &Trace, machine: &Machine, results: &[Column<'_>]) -> 
     }
     let cycles = |name| column.finished.counters.get(name).unwrap_or(0) as f64;
     let seconds = |cycles: f64| cycles / *machine.clock_hz as f64;
-    let program = seconds(cycles("cycles_program") + cycles("cycles_walk"));
+    let own = ["cycles_program", "cycles_stlb", "cycles_walk"];
+    let program = seconds(own.into_iter().map(cycles).sum());
     let all = seconds(cycles("cycles_total"));
     let measured = [native.user_us, native.system_us].map(|us| us as f64 / 1e6);
     let took: f64 = measured.iter().sum();
@@ -301,15 +358,19 @@ fn native(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String
         number::percent_off(simulated, faults)
     )];
     if (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
-        lines.push(
-            if trace.totals.threads > 1 {
-                "       that is more than 5 % off: the recording or the replay misses something, \
-                 or the threads' own races do; record again to see"
-            } else {
-                "       that is more than 5 % off: the recording or the replay misses something"
-            }
-            .to_owned(),
-        );
+        lines.push(format!("       {}", faults_off(&trace.totals, simulated < faults)));
     }
     lines
+}
+
+/// Why a replay may have other faults than the native run.
+fn faults_off(totals: &Totals, fewer: bool) -> &'static str {
+    if fewer && totals.forks > 0 {
+        "that is more than 5 % off: a native run may count child processes, a replay never does"
+    } else if totals.threads > 1 {
+        "that is more than 5 % off: the recording or the replay misses something, or the threads' \
+         own races do; record again to see"
+    } else {
+        "that is more than 5 % off: the recording or the replay misses something"
+    }
 }

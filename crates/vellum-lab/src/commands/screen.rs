@@ -23,7 +23,7 @@ use crate::report::{SCREEN, number, table};
 use crate::repro::{Context, EXPERIMENTS, summary};
 use crate::shipped::{self, TRACES};
 use crate::text::wrapped;
-use crate::{calibrate, interrupt, switches};
+use crate::{calibrate, interrupt, pasted, switches};
 
 /// What the programs may take; the rest of the minute is the experiments'.
 const BUDGET: Duration = Duration::from_secs(42);
@@ -83,6 +83,7 @@ pub fn run() -> Result<(), LabError> {
         let experiment = Experiment {
             trace: &trace,
             machine: &machine,
+            swept: &[],
             columns: &columns,
             cpus: None,
             seed: SEED,
@@ -92,7 +93,7 @@ pub fn run() -> Result<(), LabError> {
         };
         let start = Instant::now();
         let progress = Progress::new(work, &trace.program());
-        let results = experiment.run(&progress)?;
+        let results = experiment.run(&progress)?.all()?;
         drop(progress);
         wall += start.elapsed();
         if results.is_empty() {
@@ -101,7 +102,7 @@ pub fn run() -> Result<(), LabError> {
         results.iter().for_each(|c| effort.add(&c.finished));
         let mut out = title(i + 1, section, &trace, start.elapsed());
         let columns = table_columns(&results);
-        out.push_str(&table::verdict(SCREEN, &columns, &intervals(&machine, &results)));
+        out.push_str(&table::verdict(SCREEN, &columns, &intervals(&experiment, &results)));
         out.push_str(&table::section(SCREEN, &columns));
         for note in notes(&trace, &results, FileState::Warm) {
             let _ = writeln!(out, "   {note}");
@@ -112,7 +113,7 @@ pub fn run() -> Result<(), LabError> {
     if !interrupt::requested() {
         experiments(SECTIONS.len() + 1)?;
     }
-    print(&foot(&effort, &left_out))
+    print(&foot(&effort, &left_out, &Pasted::here()?))
 }
 
 /// Parts 2 to 4: published experiments run again, short measures on this computer, and where the
@@ -217,12 +218,34 @@ fn title(number: usize, section: &Section, trace: &Trace, took: Duration) -> Str
     )
 }
 
-fn foot(effort: &Effort, left_out: &[&Section]) -> String {
+/// What the commands of the last lines begin with.
+struct Pasted {
+    command: String,
+    traces: String,
+    /// Where cargo finds the project, if not here.
+    manifest: String,
+}
+
+impl Pasted {
+    fn here() -> Result<Pasted, LabError> {
+        let home = shipped::home()?;
+        let at_home = std::env::current_dir().is_ok_and(|here| here == home);
+        let manifest = format!(" --manifest-path {}", pasted::path(&home.join("Cargo.toml")));
+        Ok(Pasted {
+            command: pasted::command(),
+            traces: pasted::path(&home.join(TRACES)),
+            manifest: if at_home { String::new() } else { manifest },
+        })
+    }
+}
+
+fn foot(effort: &Effort, left_out: &[&Section], pasted: &Pasted) -> String {
+    let Pasted { command, traces, manifest } = pasted;
     let mut out = String::new();
     for s in left_out {
         let _ = writeln!(
             out,
-            "left out for time:\n  ./run run --trace {TRACES}/{} --machine {} --vs {}",
+            "left out for time:\n  {command} run --trace {traces}/{} --machine {} --vs {}",
             s.trace, s.machine, s.vs
         );
     }
@@ -230,11 +253,12 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
         out.push_str(&effort.line());
         out.push('\n');
     }
-    out.push_str(
-        "next: ./run record -o my.vt -- PROGRAM ARGS\n      \
-         ./run run --trace my.vt --machine milan --vs thp=always\n      \
-         cargo run --example embed    put the library in your own kernel       \
-         ./run --help    the rest\n",
+    let _ = write!(
+        out,
+        "next: {command} record -o my.vt -- PROGRAM ARGS\n      \
+         {command} run --trace my.vt --machine milan --vs thp=always\n      \
+         cargo run{manifest} --example embed    put the library in your own kernel\n      \
+         {command} --help    the rest\n"
     );
     out
 }
@@ -286,7 +310,12 @@ mod tests {
             beside: [999_000_000; 3],
         };
         let all: Vec<&Section> = SECTIONS.iter().collect();
-        let mut text = head() + &foot(&effort, &all);
+        let pasted = Pasted {
+            command: "./run".to_owned(),
+            traces: TRACES.to_owned(),
+            manifest: String::new(),
+        };
+        let mut text = head() + &foot(&effort, &all, &pasted);
         for (i, s) in SECTIONS.iter().enumerate() {
             text += &title(i + 1, s, &trace, Duration::from_secs(50));
             switches::columns(Choices::Linux, &trace.header, &[], &[s.vs.to_owned()]).unwrap();

@@ -58,10 +58,12 @@ fn convert(
         page_size: 4096,
         ..Header::default()
     };
+    let unwritten =
+        |e: &dyn std::fmt::Display| LabError::failed(format_args!("{}: {e}", output.display()));
     let writer = TraceWriter::new(BufWriter::new(file), &header, vellum_trace::LEVEL_FAST)
-        .map_err(|e| at(output, e))?;
+        .map_err(|e| unwritten(&e))?;
     let (totals, _) = lackey::import(from, writer).map_err(|e| at(input, e))?;
-    std::fs::rename(partial, output).map_err(|e| at(output, e))?;
+    std::fs::rename(partial, output).map_err(|e| unwritten(&e))?;
     print(&format!(
         "{}: {} accesses, {} touched\n",
         output.display(),

@@ -44,6 +44,8 @@ pub struct Part {
     instructions: u64,
     /// Cycles of the program.
     program: u64,
+    /// Cycles lost to second-level TLB hits.
+    stlb: u64,
     /// Cycles lost to walks.
     walk: u64,
 }
@@ -55,6 +57,7 @@ impl Part {
         Part {
             instructions: get("instructions"),
             program: get("cycles_program"),
+            stlb: get("cycles_stlb"),
             walk: get("cycles_walk"),
         }
     }
@@ -63,6 +66,7 @@ impl Part {
         Part {
             instructions: self.instructions.saturating_sub(before.instructions),
             program: self.program.saturating_sub(before.program),
+            stlb: self.stlb.saturating_sub(before.stlb),
             walk: self.walk.saturating_sub(before.walk),
         }
     }
@@ -70,6 +74,7 @@ impl Part {
     pub fn add(&mut self, other: &Part) {
         self.instructions += other.instructions;
         self.program += other.program;
+        self.stlb += other.stlb;
         self.walk += other.walk;
     }
 }
@@ -120,6 +125,7 @@ const CACHES: &[(&str, &str)] = &[
 
 const CYCLES: &[(&str, &str)] = &[
     ("cycles_program", "cycles_program"),
+    ("cycles_stlb", "cycles_stlb"),
     ("cycles_walk", "cycles_walk"),
     ("cycles_fault", "cycles_fault"),
     ("cycles_clear", "cycles_clear"),
@@ -160,6 +166,13 @@ pub fn collect<F: Format>(
     for (name, source) in CACHES {
         out.count(name, sim(source));
     }
+    let traffic = (0..vm.machine().topology().nodes).map(|node| vm.machine().traffic(node));
+    let [reads, remote] =
+        traffic.fold([0, 0], |[reads, remote], t| [reads + t.lines_read, remote + t.read_remotely]);
+    if vm.machine().topology().nodes > 1 {
+        out.count("memory_reads_local", reads - remote);
+        out.count("memory_reads_remote", remote);
+    }
     let peak = tally.resident_peak.max(vm.machine().peak(Use::Data));
     out.count("rss_peak_bytes", peak * 4096);
     out.put("file_cache_bytes", stats.get(Counter::FilePages) * 4096);
@@ -180,14 +193,20 @@ pub fn collect<F: Format>(
         let outside = all - (inside + warming).min(all);
         outside + scaled(inside, w.instructions, skipped + cold.instructions)
     };
-    let program = estimate(sim("cycles_program"), w.program, cold.program);
-    let walk = estimate(sim("cycles_walk"), w.walk, cold.walk);
-    out.count("estimate_program", program);
-    out.count("estimate_walk", walk);
-    out.count("estimate_total", sum - sim("cycles_program") - sim("cycles_walk") + program + walk);
-    out.count("cycles_io", sim("cycles_io"));
+    let mut whole = sum;
+    for (name, counter, inside, warming) in [
+        ("estimate_program", "cycles_program", w.program, cold.program),
+        ("estimate_stlb", "cycles_stlb", w.stlb, cold.stlb),
+        ("estimate_walk", "cycles_walk", w.walk, cold.walk),
+    ] {
+        let (kept, all) = (sim(counter), estimate(sim(counter), inside, warming));
+        out.count(name, all);
+        whole = whole - kept + all;
+    }
+    out.count("estimate_total", whole);
     // Of a part of the program these would stand beside a total of the whole.
     if skipped == 0 {
+        out.count("cycles_io", sim("cycles_io"));
         out.count("cycles_idle", sim("cycles_idle"));
         out.count("cycles_elapsed", elapsed);
     }
@@ -197,11 +216,11 @@ pub fn collect<F: Format>(
 /// Cycles by the constant of the machine file that they were charged by. What the recorder's
 /// windows stand for is scaled up as the estimates are.
 pub fn charges<F: Format>(vm: &Vm<SimMachine<F>>, counters: &Counters) -> Counters {
-    let both = |names: [&str; 2]| {
+    let all = |names: [&str; 3]| {
         names.iter().map(|name| counters.get(name).unwrap_or(0).max(0) as u128).sum::<u128>()
     };
-    let simulated = both(["cycles_program", "cycles_walk"]);
-    let estimate = both(["estimate_program", "estimate_walk"]);
+    let simulated = all(["cycles_program", "cycles_stlb", "cycles_walk"]);
+    let estimate = all(["estimate_program", "estimate_stlb", "estimate_walk"]);
     let scaled = |cycles: u64| {
         let all = (u128::from(cycles) * estimate).checked_div(simulated);
         all.map_or(cycles, |n| u64::try_from(n).unwrap_or(u64::MAX))

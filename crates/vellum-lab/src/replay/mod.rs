@@ -30,4 +30,5 @@ mod maps;
 mod player;
 mod session;
 
+pub use config_check::check_config;
 pub use session::{Finished, Options, replay};

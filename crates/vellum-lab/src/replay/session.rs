@@ -159,7 +159,7 @@ impl<F: Format> Session<'_, '_, F> {
     }
     /// The error of a trace that contradicts itself.
     pub(super) fn bad_trace(&self, what: impl fmt::Display) -> LabError {
-        LabError::failed(format_args!("{what}"))
+        LabError::trace(what)
     }
     /// The error of an access to a mapping that is not there.
     pub(super) fn lost(&self, mapping: u32, offset: u64, found: AccessLookup) -> LabError {
@@ -197,7 +197,7 @@ pub fn replay(
     options: &Options,
     progress: &Progress,
 ) -> Result<Finished, LabError> {
-    let machine = check_config(machine, &options.config)?;
+    let machine = check_config(machine, &options.config, options.files)?;
     match *machine.mmu.codec {
         Codec::X86_64 => on::<X86>(source, &machine, options, progress),
         Codec::Aarch64 => on::<Arm>(source, &machine, options, progress),
@@ -221,14 +221,8 @@ fn on<F: Format>(
         check,
         ..vellum_sim::Options::default()
     };
-    let sim = SimMachine::<F>::new(machine, sim_options).map_err(LabError::usage)?;
-    if options.files == FileState::Cold && !sim.has_disk() {
-        return Err(LabError::usage(format_args!(
-            "--files cold: the machine `{}` has no disk; add a [disk] section to its file, or take \
-             another (docs/machine-format.md)",
-            machine.name
-        )));
-    }
+    let sim = SimMachine::<F>::new(machine, sim_options)
+        .map_err(|e| LabError::usage(format_args!("the machine `{}`: {e}", machine.name)))?;
     let meta =
         vellum_sim::Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).ok_or_else(|| {
             LabError::failed("the host has no address space for the metadata of that machine")
@@ -320,7 +314,7 @@ fn oracle_stop(stop: vellum_sim::Stop) -> LabError {
 /// back); many are a broken trace.
 fn consistent(tally: &Tally) -> Result<(), LabError> {
     if tally.refused * 1000 > tally.accesses {
-        return Err(LabError::failed(format_args!(
+        return Err(LabError::trace(format_args!(
             "{} of {} accesses touch memory that is not mapped for them; the trace contradicts \
              itself: record it again",
             tally.refused, tally.accesses

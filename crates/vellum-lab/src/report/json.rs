@@ -50,6 +50,7 @@ pub fn document(
     machine: &str,
     seed: u64,
     columns: &[Column<'_>],
+    complete: bool,
     native_run: Option<&Counters>,
 ) -> Map<String, Value> {
     let variants: Vec<Value> = columns
@@ -77,6 +78,7 @@ pub fn document(
     let mut doc = Map::new();
     doc.insert("machine".to_owned(), machine.into());
     doc.insert("seed".to_owned(), seed.into());
+    doc.insert("complete".to_owned(), complete.into());
     doc.insert("variants".to_owned(), variants.into());
     if let Some(n) = native_run {
         doc.insert("native".to_owned(), native(n));
@@ -104,14 +106,11 @@ mod tests {
             interval: Some(&interval),
             complete: true,
         };
-        let doc = document("milan", 1, &[column], Some(&counters));
+        let doc = document("milan", 1, &[column], true, Some(&counters));
         let text = serde_json::to_string(&doc).unwrap();
-        assert!(
-            text.starts_with(
-                r#"{"machine":"milan","seed":1,"variants":[{"name":"defaults","switches":{"thp":"#
-            ),
-            "{text}"
-        );
+        let begins =
+            r#"{"machine":"milan","seed":1,"complete":true,"variants":[{"name":"defaults","#;
+        assert!(text.starts_with(&format!(r#"{begins}"switches":{{"thp":"#)), "{text}");
         assert!(
             text.ends_with(
                 r#""complete":true,"counters":{"pgfault":7},"charges":{"l2.latency":3},"time_ratio":{"value":0.8,"low":0.69,"high":0.91,"most":{"constant":"l2.latency","low":0.7,"high":0.9}}}],"native":{"pgfault":7}}"#

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(
             said(&[None, Some(interval)]),
             "   thp=always: no difference in time that this model can see (10 % less to 1 % more), \
-             16 %\n   more memory\n"
+             16 % more\n   memory\n"
         );
         assert_eq!(
             full(GROUPS, &columns),

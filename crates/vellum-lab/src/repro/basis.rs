@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(provenance(&thunder, &["l1d"]).unwrap().mark, Mark::Guess, "its latency is one");
         let text = vellum_sim::file::preset_text("thunderx2").expect("a preset");
         let from = "ways = { value = 8, basis = \"before\", \
-                    source = \"B.3 [S]: 64 B x 64 sets x 8 ways\" }";
+                    source = \"Shan 2020: 64 B x 64 sets x 8 ways\" }";
         let fitted = text.replacen(from, &from.replace("before", "fitted"), 1);
         assert_ne!(fitted, text);
         assert_eq!(

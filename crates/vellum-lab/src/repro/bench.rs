@@ -125,7 +125,7 @@ impl Workload for Loop<'_> {
             l2: get("l2_demand_miss"),
             llc: get("llc_demand_miss"),
             walks: get("walks_data"),
-            cycles: get("cycles_program") + get("cycles_walk"),
+            cycles: get("cycles_program") + get("cycles_stlb") + get("cycles_walk"),
             checked: vm.machine().checked(),
         })
     }

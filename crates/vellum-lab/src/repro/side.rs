@@ -24,11 +24,7 @@ pub fn by_side<T: Sync, R: Send>(
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(i) else { return };
-            let answer = if interrupt::requested() {
-                Err(LabError::failed("stopped by Ctrl-C"))
-            } else {
-                work(item)
-            };
+            let answer = if interrupt::requested() { Err(LabError::Stopped) } else { work(item) };
             let failed = answer.is_err();
             if let Ok(mut slot) = answers[i].lock() {
                 *slot = Some(answer);

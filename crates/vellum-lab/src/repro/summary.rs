@@ -43,7 +43,7 @@ pub fn native(row: &Row) -> String {
 fn pair(pair: Pair) -> String {
     match pair {
         [None, None] => String::new(),
-        pair => pair.map(|v| v.map_or("-".to_owned(), figure)).join(" > "),
+        pair => pair.map(|v| v.map_or("-".to_owned(), figure)).join(" -> "),
     }
 }
 
@@ -61,11 +61,11 @@ mod tests {
             provenance: None,
         };
         let said = line(&row);
-        assert!(said.contains("11.8 > 16.5") && said.contains("123,456 > -"), "{said}");
+        assert!(said.contains("11.8 -> 16.5") && said.contains("123,456 -> -"), "{said}");
         let said = said
             + &heading("t")
             + &native(&Row { name: "n".repeat(63), ours: [Some(1.0), Some(0.5)], ..row });
         assert!(said.lines().all(|l| l.chars().count() <= crate::report::table::WIDTH), "{said}");
-        assert!(said.contains("1.000 > 0.500") && said.contains("0.50 x"), "{said}");
+        assert!(said.contains("1.000 -> 0.500") && said.contains("0.50 x"), "{said}");
     }
 }

@@ -157,7 +157,7 @@ fn one_signal_ends_it_with_what_was_measured() {
     let (mut rest, mut err) = (String::new(), String::new());
     out.read_to_string(&mut rest).unwrap();
     bench.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-    assert_eq!(bench.wait().unwrap().code(), Some(0), "{err}");
+    assert_eq!(bench.wait().unwrap().code(), Some(130), "{err}");
     assert!(err.contains("stopped by Ctrl-C") && rest.contains("took"), "{err}\n{rest}");
     assert!(!rest.contains("churn-at-90"), "a full run takes many seconds: {rest}");
 }

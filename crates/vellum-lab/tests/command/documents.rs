@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Script, counters, vellum};
+use crate::common::{Script, counters, shipped, vellum};
 
 fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -23,7 +23,7 @@ fn the_page_of_switches_is_what_the_command_prints() {
 fn the_page_of_counters_names_exactly_the_counters_there_are() {
     let text = page("json.md");
     let part = &text[text.find("## Counters of the library").expect("a heading")
-        ..text.find("## `native`").expect("a heading")];
+        ..text.find("## Rows of the table").expect("a heading")];
     let documented: BTreeSet<String> = part
         .lines()
         .filter_map(|l| l.strip_prefix("| `"))
@@ -124,6 +124,113 @@ fn every_path_that_a_page_names_exists() {
     assert_eq!(paths_in("`a.rs` b.rs `c d.rs` `e/`").collect::<Vec<_>>(), ["a.rs", "e/"]);
 }
 
+/// `Arora 2025` of a machine file is a row there; nothing else stands for a posting.
+#[test]
+fn every_posting_that_a_machine_file_names_is_in_the_page_of_sources() {
+    let page = page("sources.md");
+    let known: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|l| l.strip_prefix("| ")?.split(" | ").next())
+        .filter(|short| short.ends_with(|c: char| c.is_ascii_digit()))
+        .collect();
+    assert_eq!(known.len(), 5);
+    let mut named: BTreeSet<&str> = BTreeSet::new();
+    for machine in vellum_sim::file::presets() {
+        let said = vellum(&["machines", machine]).out;
+        named.extend(known.iter().copied().filter(|short| said.contains(short)));
+        assert!(said.ends_with("docs/sources.md\n"), "{machine}");
+        let words: Vec<&str> = said.split_whitespace().collect();
+        for pair in words.windows(2) {
+            let word = pair[0].trim_matches(|c: char| !c.is_alphanumeric());
+            let note = word.len() == 3 && word.starts_with(|c: char| ('A'..='G').contains(&c));
+            assert!(!(note && word.contains('.')), "{machine}: a note outside of the tree: {word}");
+            assert!(pair != ["posting", "000"] && pair[0] != "[S]", "{machine}");
+        }
+    }
+    assert_eq!(named.len(), 4, "FreeBSD's names no machine: {named:?}");
+}
+
+/// `before -> after`: `9 > 1` reads as "9 is more than 1".
+#[test]
+fn no_page_writes_a_change_as_a_comparison() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let is_figure = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    for page in pages(&root) {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let found = words.windows(3).find(|w| w[1] == ">" && is_figure(w[0]) && is_figure(w[2]));
+        assert!(found.is_none(), "{}: {found:?}", page.display());
+    }
+    // What the experiments print, but for the redirection that writes a page.
+    let mut all = String::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/repro"), &mut all);
+    let is_quoted = |line: &str, at: usize| line[..at].matches('"').count() % 2 == 1;
+    let found = all
+        .lines()
+        .filter(|line| !line.contains("--markdown"))
+        .find(|line| line.find(" > ").is_some_and(|at| is_quoted(line, at)));
+    assert_eq!(found, None);
+}
+
+#[test]
+fn the_page_of_counters_says_what_each_row_is_made_of() {
+    use vellum_lab::report::{GROUPS, Group, SCREEN};
+    let text = page("json.md");
+    let part = &text[text.find("## Rows of the table").expect("a heading")
+        ..text.find("## `native`").expect("a heading")];
+    let screen = Group { title: "first screen", rows: SCREEN };
+    let rows = GROUPS.iter().chain([&screen]).flat_map(|g| g.rows.iter().map(|r| (g.title, r)));
+    let expected: Vec<String> = rows
+        .map(|(title, row)| {
+            let counters: Vec<String> =
+                [Some(row.counter), row.and].iter().flatten().map(|c| format!("`{c}`")).collect();
+            format!("| {title} | {} | {} |", row.label.trim_start(), counters.join(" + "))
+        })
+        .collect();
+    let written: Vec<&str> = part.lines().filter(|l| l.starts_with("| ")).skip(1).collect();
+    assert_eq!(written, expected);
+}
+
+#[test]
+fn the_sweep_of_the_page_about_machine_files_runs() {
+    let page = page("machine-format.md");
+    let line = page.lines().find(|l| l.contains(" --sweep ") && l.starts_with("./run"));
+    let words: Vec<&str> = line.expect("an example").split_whitespace().skip(1).collect();
+    let trace = shipped("python-store.vt");
+    let at_home = |word: &&str| match word.strip_prefix("traces/") {
+        Some(_) => trace.to_str().expect("a name of ours").to_owned(),
+        None => (*word).to_owned(),
+    };
+    let args: Vec<String> = words.iter().map(at_home).chain(["--json".to_owned()]).collect();
+    let said = vellum(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    let columns = doc["variants"].as_array().expect("variants");
+    let names: Vec<&str> = columns.iter().filter_map(|c| c["name"].as_str()).collect();
+    assert_eq!(names, ["llc.size=8M", "llc.size=16M", "llc.size=32M"]);
+    let misses: Vec<i64> =
+        columns.iter().filter_map(|c| c["counters"]["llc_misses_demand"].as_i64()).collect();
+    assert!(misses.is_sorted_by(|a, b| a > b), "a larger cache misses less: {misses:?}");
+    assert!(columns.iter().all(|c| c["switches"] == columns[0]["switches"]));
+}
+
+#[test]
+fn the_page_about_switches_quotes_the_sources() {
+    let page = page("policy.md");
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vellum/src");
+    let mut all = String::new();
+    sources(&library, &mut all);
+    let blocks: Vec<&str> = page
+        .split("```rust\n")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once("```")?.0))
+        .collect();
+    let unknown: Vec<&&str> = blocks.iter().filter(|block| !all.contains(**block)).collect();
+    assert!(unknown.is_empty() && blocks.len() == 4, "{unknown:?}");
+    let lines: usize = blocks[..3].iter().map(|block| block.lines().count()).sum();
+    assert!(lines == 11 && page.contains("## Eleven lines"), "{lines}");
+}
+
 #[test]
 fn every_row_of_the_table_is_a_counter() {
     let mut s = Script::new();
@@ -180,8 +287,16 @@ fn a_table_fits_the_page_and_says_what_was_checked() {
     let said = vellum(&args);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.out.lines().all(|l| l.chars().count() <= 100), "{}", said.out);
-    for words in ["modelled cycles", "0 stale", "0 frames lost", "accesses/s", "more than 5 % off"]
-    {
+    for words in [
+        "modelled cycles",
+        "0 stale",
+        "0 frames lost",
+        "accesses/s",
+        "more than 5 % off",
+        "base: Linux's choices: thp=never, clear.unit=page,",
+        "vellum: this library's own choices, as the base but clear.unit=extent,",
+        "from remote nodes",
+    ] {
         assert!(said.out.contains(words), "`{words}` in:\n{}", said.out);
     }
 }

@@ -45,6 +45,31 @@ fn a_warm_file_is_in_memory_and_a_cold_one_is_waited_for() {
     assert!(count(&alone, "cycles_io") > 2 * count(&cold, "cycles_io"));
 }
 
+/// The kernel read those pages from the disk over whatever they held.
+#[test]
+fn nothing_clears_pages_of_files() {
+    let cleared =
+        |c: &Counts| ["lines_cleared", "lines_copied", "cycles_clear"].map(|n| count(c, n));
+    // What a program costs that touches nothing: the zero page.
+    let mut idle = Script::new();
+    idle.anon(1);
+    let nothing = cleared(&run(&idle, "idle.vt", &[]));
+    for kind in [MapKind::FileShared, MapKind::FilePrivate, MapKind::Image] {
+        let mut named = Script::new();
+        let file = named.new_file(64 * 4096);
+        let m = named.map_file(file, 64, kind);
+        named.read(m, 0..64);
+        let mut unnamed = Script::new();
+        let m = unnamed.map(64, kind, R);
+        unnamed.read(m, 0..64);
+        for (script, files) in [(&named, "warm"), (&named, "cold"), (&unnamed, "warm")] {
+            let c = run(script, "clear.vt", &["--files", files]);
+            assert!(count(&c, "pgfault") > 0);
+            assert_eq!(cleared(&c), nothing, "{kind:?}, {files}");
+        }
+    }
+}
+
 #[test]
 fn advice_says_what_a_cold_file_is_read_for() {
     let advised = |advice, of_mapping: bool| {

@@ -1,7 +1,9 @@
 //! Whatever is wrong with a request is said in one line, with the way out, and a code that scripts
 //! can tell: never a panic.
 
-use crate::common::{R, Script, Temporary, vellum};
+use std::process::{Command, Stdio};
+
+use crate::common::{R, Script, Temporary, shipped, vellum};
 use vellum_trace::event::{Change, MapKind};
 
 #[track_caller]
@@ -26,7 +28,7 @@ fn a_command_or_option_that_does_not_exist() {
     refused(&["run", "--trcae", "x"], 2, "--trace");
     refused(&["run"], 2, "--machine");
     refused(&["trace"], 2, "subcommand is missing");
-    refused(&["record", "-o", "x.vt"], 2, "CMD");
+    refused(&["record", "-o", "x.vt"], 2, "CMD ARGS");
 }
 
 #[test]
@@ -97,23 +99,105 @@ fn a_switch_that_asks_for_what_the_machine_has_not() {
     run("numa=bind:1", "nodes 0 to 0");
 }
 
+/// A column that cannot run is found before another one has run for nothing.
+#[test]
+fn every_column_is_checked_before_any_runs() {
+    let large = shipped("sort.vt");
+    let trace = large.to_str().expect("a name of ours");
+    let began = std::time::Instant::now();
+    let run = |machine: &str, vs: &str, says: &str| {
+        let args = ["--machine", machine, "--vs", "thp=never", "--vs", vs];
+        refused(&[&["run", "--trace", trace], &args[..]].concat(), 2, says)
+    };
+    run("milan", "levels=5", "walks 4 levels");
+    run("tiered", "numa=bind:7", "nodes 0 to 1");
+    run("thunderx2", "zero.huge=table", "zero.huge");
+    assert!(began.elapsed().as_secs() < 10, "a replay of this trace takes longer");
+}
+
+/// A node of 32 MiB does not hold the program, the machine does.
+#[test]
+fn a_column_that_fails_leaves_the_others() {
+    let mut s = Script::new();
+    let m = s.anon(10_000);
+    s.touch(m, 0..10_000);
+    let file = s.file("bound.vt");
+    let run = |base: &str, vs: &str, more: &[&str]| {
+        let args = ["run", "--trace", file.path(), "--machine", "tiny", "--as", "vellum"];
+        let said = vellum(&[&args[..], &["--set", base, "--vs", vs], more].concat());
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert!(said.err.contains("take a larger one"), "{}", said.err);
+        said.out
+    };
+    let out = run("numa=local", "numa=bind:0", &[]);
+    assert!(out.contains("numa=local") && out.contains("10,000"), "{out}");
+    let out = run("numa=local", "numa=bind:0", &["--json"]);
+    assert!(out.contains("\"complete\": false") && out.contains("\"pgfault\""), "{out}");
+    let out = run("numa=bind:0", "numa=local", &[]);
+    assert!(!out.contains("numa=local: ") && !out.contains(" 1.00"), "{out}");
+}
+
+#[test]
+fn ctrl_c_prints_what_there_is() {
+    for (more, says) in [(&["--json"][..], "\"complete\": false"), (&[], "stopped by Ctrl-C")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+        command.args(["run", "--machine", "milan", "--vs", "thp=always", "--trace"]);
+        command.arg(shipped("sort.vt")).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the command");
+        let status = format!("/proc/{}/status", child.id());
+        let handles = || {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let caught = text.lines().find_map(|l| l.strip_prefix("SigCgt:"))?.trim().to_owned();
+            // Of its bits, counted from 1, SIGINT is the second.
+            Some(u64::from_str_radix(&caught, 16).ok()? & 2 != 0)
+        };
+        while handles() != Some(true) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+        let said = child.wait_with_output().expect("its output");
+        let (out, err) =
+            (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        assert_eq!(said.status.code(), Some(130), "{err}");
+        assert!(out.contains(says) && err.contains("vellum: stopped by Ctrl-C"), "{out}\n{err}");
+    }
+}
+
+#[test]
+fn a_sweep_over_what_the_machine_has_not() {
+    let t = small();
+    let run = |more: &[&str], says: &str| {
+        refused(&[&["run", "--trace", t.path(), "--machine", "tiny"], more].concat(), 2, says)
+    };
+    run(&["--sweep", "llc.siez=16M"], "--sweep llc.siez: the machine `tiny` has no such constant");
+    run(&["--sweep", "llc.size=many"], "--sweep llc.size=many: ");
+    run(&["--sweep", "core.walkers=1,2", "--cpus", "9"], "take fewer");
+    run(&["--sweep", "llc.size=16M", "--vs", "thp=never"], "--vs");
+}
+
 #[test]
 fn numbers_that_make_no_sense() {
     let t = small();
-    refused(&["run", "--trace", t.path(), "--machine", "tiny", "--cpus", "0"], 2, "from 1 on");
+    refused(
+        &["run", "--trace", t.path(), "--machine", "tiny", "--cpus", "0"],
+        2,
+        "--cpus 0: take a number from 1 on",
+    );
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--cpus", "99"], 2, "take fewer");
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--seed", "many"], 2, "--seed");
 }
 
 #[test]
 fn a_trace_that_is_missing_or_none() {
-    refused(&["run", "--trace", "no-such.vt", "--machine", "tiny"], 1, "no-such.vt");
+    refused(&["run", "--trace", "no-such.vt", "--machine", "tiny"], 2, "no-such.vt");
     let text =
         Temporary::with("text.vt", b"hello, this is not a trace at all, but a line of text\n");
-    refused(&["run", "--trace", text.path(), "--machine", "tiny"], 1, "not a vellum trace");
-    refused(&["trace", "info", text.path()], 1, "not a vellum trace");
+    refused(&["run", "--trace", text.path(), "--machine", "tiny"], 2, "not a vellum trace");
+    refused(&["trace", "info", text.path()], 2, "not a vellum trace");
     let empty = Temporary::with("empty.vt", b"");
-    refused(&["run", "--trace", empty.path(), "--machine", "tiny"], 1, "empty.vt");
+    refused(&["run", "--trace", empty.path(), "--machine", "tiny"], 2, "empty.vt");
 }
 
 #[test]
@@ -124,13 +208,13 @@ fn a_trace_that_is_cut_anywhere_or_has_a_byte_changed() {
     let bytes = s.bytes();
     for length in (0..bytes.len()).step_by(7) {
         let cut = Temporary::with("cut.vt", &bytes[..length]);
-        refused(&["run", "--trace", cut.path(), "--machine", "tiny"], 1, "cut.vt");
+        refused(&["run", "--trace", cut.path(), "--machine", "tiny"], 2, "cut.vt");
     }
     for at in (0..bytes.len()).step_by(11) {
         let mut changed = bytes.clone();
         changed[at] ^= 0x10;
         let file = Temporary::with("changed.vt", &changed);
-        refused(&["run", "--trace", file.path(), "--machine", "tiny"], 1, "changed.vt");
+        refused(&["run", "--trace", file.path(), "--machine", "tiny"], 2, "changed.vt");
     }
 }
 
@@ -140,14 +224,14 @@ fn a_trace_that_touches_what_it_never_mapped() {
     let m = s.anon(4);
     s.call(Change::Unmap { mapping: m, offset: 0, len: 4 * 4096 });
     s.load(m, 0);
-    refused(&["run", "--trace", s.file("gone.vt").path(), "--machine", "tiny"], 1, "not mapped");
+    refused(&["run", "--trace", s.file("gone.vt").path(), "--machine", "tiny"], 2, "not mapped");
 
     let mut s = Script::new();
     let m = s.map(4, MapKind::Anon, R);
     s.store(m, 0);
     refused(
         &["run", "--trace", s.file("rights.vt").path(), "--machine", "tiny"],
-        1,
+        2,
         "contradicts itself",
     );
 }
@@ -168,15 +252,15 @@ fn a_trace_larger_than_the_machine() {
 fn lackey_text_that_is_none() {
     let text = Temporary::with("not-lackey", b" L zzz,4\n");
     let out = Temporary::new("not-lackey.vt");
-    refused(&["trace", "import-lackey", text.path(), "-o", out.path()], 1, "line 1");
+    refused(&["trace", "import-lackey", text.path(), "-o", out.path()], 2, "line 1");
     assert!(!out.0.exists(), "a failed import leaves no file");
-    refused(&["trace", "import-lackey", "no-such-text", "-o", out.path()], 1, "no-such-text");
+    refused(&["trace", "import-lackey", "no-such-text", "-o", out.path()], 2, "no-such-text");
 }
 
 #[test]
 fn a_trace_that_is_no_regular_file() {
-    refused(&["run", "--trace", "/dev/zero", "--machine", "tiny"], 1, "not a regular file");
-    refused(&["trace", "info", "/tmp"], 1, "not a regular file");
+    refused(&["run", "--trace", "/dev/zero", "--machine", "tiny"], 2, "not a regular file");
+    refused(&["trace", "info", "/tmp"], 2, "not a regular file");
 }
 
 #[test]
@@ -192,6 +276,35 @@ fn a_program_that_cannot_be_recorded() {
     refused(&["record", "-o", out.path(), "--", "no-such-program-anywhere"], 2, "no such program");
     refused(&["record", "-o", out.path(), "--window", "all", "--", "true"], 2, "a window is");
     assert!(!out.0.exists());
+}
+
+#[test]
+fn a_program_without_two_dashes_before_it() {
+    let put = "put -- before the program: vellum record -o FILE -- PROGRAM ARGS";
+    for args in [&["record", "-o", "x.vt", "ls"][..], &["record", "-o", "x.vt", "ls", "-l"]] {
+        refused(args, 2, put);
+    }
+    refused(&["record", "ls"], 2, put);
+    refused(&["record", "-o", "x.vt"], 2, put);
+}
+
+/// A name may hold sequences that a terminal obeys.
+#[test]
+fn names_are_printed_without_their_control_characters() {
+    let mut s = Script::new();
+    let m = s.anon(4);
+    s.touch(m, 0..4);
+    s.command = "/bin/\u{1b}[31mred\r".to_owned();
+    let file = s.file("red.vt");
+    for args in
+        [&["run", "--machine", "tiny", "--trace", file.path()][..], &["trace", "info", file.path()]]
+    {
+        let said = vellum(args);
+        assert!(said.out.contains("\\u{1b}[31mred\\r"), "{}", said.out);
+        assert!(!said.out.contains(['\u{1b}', '\r']), "{args:?}");
+    }
+    refused(&["run", "--trace", "\u{1b}[31m.vt", "--machine", "tiny"], 2, "\\u{1b}[31m.vt");
+    assert!(!vellum(&["\u{1b}[31m"]).err.contains('\u{1b}'));
 }
 
 #[test]

@@ -39,6 +39,9 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
         .expect("the command");
     let said = String::from_utf8_lossy(&recorded.stderr);
     assert!(recorded.status.success(), "{said}");
+    // What follows can be pasted.
+    let next = format!("next: {} run --trace {} ", env!("CARGO_BIN_EXE_vellum"), trace.path());
+    assert!(said.contains(&next), "{said}");
     // Once natively, its output thrown away, and once under the recorder.
     assert_eq!(recorded.stdout, b"done\n", "the program's own output");
 
@@ -60,7 +63,7 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
                 [0; 3],
                 "{machine}"
             );
-            let kinds = ["program", "walk", "fault", "clear", "flush", "calls"];
+            let kinds = ["program", "stlb", "walk", "fault", "clear", "flush", "calls"];
             let sum: i64 = kinds.iter().map(|k| count(c, &format!("cycles_{k}"))).sum();
             assert_eq!(sum, count(c, "cycles_total"), "{machine}");
         }

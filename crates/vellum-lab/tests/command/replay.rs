@@ -38,7 +38,7 @@ fn the_kinds_of_cycles_add_up_to_the_total() {
             &s.file(&format!("sum-{machine}.vt")),
             &["--machine", machine, "--vs", "thp=always"],
         ) {
-            let kinds = ["program", "walk", "fault", "clear", "flush", "calls"];
+            let kinds = ["program", "stlb", "walk", "fault", "clear", "flush", "calls"];
             let sum: i64 = kinds.iter().map(|k| count(&c, &format!("cycles_{k}"))).sum();
             assert_eq!(sum, count(&c, "cycles_total"), "{machine}");
             assert!(count(&c, "cycles_total") > 0 && count(&c, "cycles_clear") > 0);
@@ -90,10 +90,9 @@ fn a_trace_in_windows_says_nothing_of_elapsed_time() {
         let c = one(&s, "windows.vt", NEVER);
         assert_eq!(count(&c, "accesses_skipped"), 1000 * i64::from(skip));
         assert!(count(&c, "estimate_total") > 0);
-        assert_eq!(c.contains_key("cycles_elapsed"), c.contains_key("cycles_idle"));
-        c.contains_key("cycles_elapsed")
+        ["cycles_elapsed", "cycles_idle", "cycles_io"].map(|name| c.contains_key(name))
     };
-    assert_eq!([elapsed(false), elapsed(true)], [true, false]);
+    assert_eq!([elapsed(false), elapsed(true)], [[true; 3], [false; 3]]);
 }
 
 /// A program that works on one thousand pages after the other. Each window begins on pages that no
@@ -162,15 +161,17 @@ fn charges_tell_what_a_run_on_a_machine_of_other_constants_takes() {
     let base = run(milan);
     let time = |run: &serde_json::Value| run["counters"]["estimate_total"].as_f64().unwrap();
     for (key, from, to) in [
-        ("memory.latency", "\"120 ns\"", "\"240 ns\""),
-        ("costs.work.fault", "value = 1050", "value = 2100"),
-        ("costs.clear_page_line", "value = 10.64", "value = 21.28"),
+        ("memory.latency", "\"120 ns\"", "\"144 ns\""),
+        ("costs.work.fault", "value = 1050", "value = 1260"),
+        ("costs.clear_page_line", "value = 10.64", "value = 12.768"),
     ] {
         assert!(milan.contains(from), "{key}");
         let charged = base["charges"][key].as_f64().unwrap_or_else(|| panic!("{key} in {base}"));
-        let real = time(&run(&milan.replacen(from, to, 1))) - time(&base);
-        assert!(real > 0.02 * time(&base), "{key} matters");
-        assert!((charged / real - 1.0).abs() < 0.15, "{key}: {charged} charged, {real} more");
+        let more = time(&run(&milan.replacen(from, to, 1))) - time(&base);
+        assert!(more > 0.002 * time(&base), "{key} matters");
+        let off = (0.2 * charged / more - 1.0).abs();
+        // Where all line-fill buffers are in use, a wait is charged to the access that ends first.
+        assert!(off < 0.3, "{key}: {charged} charged, {more} for a fifth more");
     }
 }
 
@@ -185,6 +186,22 @@ fn huge_pages_take_fewer_faults_and_fewer_walks() {
     assert_eq!([count(&c[0], "pgfault"), count(&c[1], "pgfault")], [2048, 4]);
     assert!(count(&c[1], "tlb_walks") * 10 < count(&c[0], "tlb_walks"));
     assert_eq!([count(&c[0], "huge_coverage"), count(&c[1], "huge_coverage")], [0, 10_000]);
+}
+
+#[test]
+fn memory_reads_are_told_apart_by_node_where_there_are_several() {
+    let mut s = Script::new();
+    let m = s.anon(512);
+    s.touch(m, 0..512);
+    let file = s.file("nodes.vt");
+    let reads = |machine: &str, numa: &str| {
+        let c = counters(&file, &["--machine", machine, "--cpus", "1", "--set", numa]).remove(0);
+        ["memory_reads_local", "memory_reads_remote"].map(|n| c.get(n).and_then(|v| v.as_i64()))
+    };
+    let [Some(here), Some(there)] = reads("tiered", "numa=bind:0") else { panic!("two nodes") };
+    let [_, Some(bound)] = reads("tiered", "numa=bind:1") else { panic!("two nodes") };
+    assert!(here > 512 && there == 0 && bound > 512, "{here}, {there}; {bound}");
+    assert_eq!(reads("milan", "numa=local"), [None, None]);
 }
 
 #[test]
@@ -349,6 +366,31 @@ fn after_a_fork_each_page_written_again_is_one_more_fault() {
         [count(&c, "pgfault"), count(&c, "cow_reuse"), count(&c, "rss_end_bytes") / 4096],
         [52, 20, 32]
     );
+}
+
+#[test]
+fn child_processes_explain_why_a_native_run_has_more_faults() {
+    let said = |fork: bool, natively: u64| {
+        let mut s = Script::new();
+        let m = s.anon(32);
+        s.touch(m, 0..32);
+        if fork {
+            s.call(Change::Fork);
+        }
+        s.native = Some(vellum_trace::NativeRun {
+            minor_faults: natively,
+            thp_off: true,
+            ..Default::default()
+        });
+        let file = s.file("children.vt");
+        vellum(&["run", "--trace", file.path(), "--machine", "tiny", "--set", "thp=never"]).out
+    };
+    let (children, wrong) = ("may count child processes", "misses something");
+    for (fork, natively, is_explained) in [(true, 90, true), (true, 10, false), (false, 90, false)]
+    {
+        let out = said(fork, natively);
+        assert_eq!([out.contains(children), out.contains(wrong)], [is_explained, !is_explained]);
+    }
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl Drop for Temporary {
     }
 }
 
+/// A trace that comes with the project.
+pub fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces").join(name)
+}
+
 /// A program written event by event.
 pub struct Script {
     events: Vec<Event>,
@@ -68,6 +73,7 @@ pub struct Script {
     pub kernel: String,
     /// The recorder's windows.
     pub window: String,
+    pub command: String,
 }
 
 impl Script {
@@ -80,6 +86,7 @@ impl Script {
             native: None,
             kernel: String::new(),
             window: String::new(),
+            command: "made".to_owned(),
         }
     }
     pub fn push(&mut self, event: Event) -> &mut Self {
@@ -158,7 +165,7 @@ impl Script {
     }
     pub fn bytes(&self) -> Vec<u8> {
         let header = Header {
-            command: vec!["made".to_owned()],
+            command: vec![self.command.clone()],
             recorder: Recorder::Made,
             arch: "x86_64".to_owned(),
             page_size: 4096,

@@ -8,7 +8,7 @@ use crate::cpu::Kind;
 use crate::cpu::prefetch::Miss;
 use crate::format::Format;
 use crate::machine::SimState;
-use crate::memory::Ticks;
+use crate::memory::{Ready, Ticks};
 
 /// A page fault, for the kernel to serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +90,7 @@ impl<F: Format> SimState<F> {
 
     /// The data side of an access: caches and time.
     #[inline]
-    fn touch(&mut self, c: usize, line: u64, kind: Kind, dependent: bool, late: Option<Ticks>) {
+    fn touch(&mut self, c: usize, line: u64, kind: Kind, dependent: bool, late: Option<Ready>) {
         let served = self.caches.access(c, Agent::Demand, line, kind.of_cache());
         let mut latency = self.caches.latency(served.level);
         if served.level == Level::Memory {

@@ -67,6 +67,7 @@ const NAMES: [&str; COUNTS + CACHES + ACCOUNTS + 1] = [
     "llc_kernel_access",
     "llc_kernel_miss",
     "cycles_program",
+    "cycles_stlb",
     "cycles_walk",
     "cycles_fault",
     "cycles_clear",
@@ -96,8 +97,10 @@ impl Counters {
         let mut time = cpu.spent;
         let mut open = cpu.core.now() - cpu.marked;
         if cpu.account == Account::Program {
-            open -= cpu.core.translating();
-            time[Account::Walk as usize] += cpu.core.translating();
+            let translating = cpu.core.translating();
+            open -= translating.second_level + translating.walks;
+            time[Account::SecondLevelTlb as usize] += translating.second_level;
+            time[Account::Walk as usize] += translating.walks;
         }
         time[cpu.account as usize] += open;
         let n = &cpu.counts;
@@ -106,7 +109,7 @@ impl Counters {
             caches: caches(s.caches.counters(c), n),
             walk_time: n.walk_time,
             time,
-            charged: charged(cpu, s.costs.stlb_hit),
+            charged: charged(cpu),
         }
     }
 
@@ -171,7 +174,7 @@ impl Counters {
 const LEVELS: [Level; 4] = [Level::L1, Level::L2, Level::Llc, Level::Memory];
 
 /// All charges of a CPU, those of its core included.
-fn charged(cpu: &CpuState, stlb_hit: Ticks) -> [Ticks; PRICES] {
+fn charged(cpu: &CpuState) -> [Ticks; PRICES] {
     let waits = cpu.core.waits();
     let mut all = cpu.charged;
     all[Price::Instruction as usize] += cpu.core.retiring();
@@ -179,15 +182,13 @@ fn charged(cpu: &CpuState, stlb_hit: Ticks) -> [Ticks; PRICES] {
     for (level, wait) in LEVELS.into_iter().zip(waits.sources) {
         all[Price::of_level(level) as usize] += wait;
     }
-    let reads = LEVELS.map(Price::of_level).into_iter().zip(cpu.counts.walk_reads);
-    let hits = (Price::TlbL2, stlb_hit * cpu.counts.stlb_hits);
-    let parts: Vec<(Price, Ticks)> = reads.chain([hits]).collect();
-    let whole = parts.iter().map(|(_, part)| *part).sum::<Ticks>() + cpu.counts.walk_starts;
-    let mut rest = waits.translation;
-    for (price, part) in parts {
-        let share = u128::from(waits.translation.0) * u128::from(part.0);
+    all[Price::TlbL2 as usize] += waits.translating.second_level;
+    let whole = cpu.counts.walk_reads.iter().copied().sum::<Ticks>() + cpu.counts.walk_starts;
+    let mut rest = waits.translating.walks;
+    for (level, part) in LEVELS.into_iter().zip(cpu.counts.walk_reads) {
+        let share = u128::from(waits.translating.walks.0) * u128::from(part.0);
         let share = Ticks(share.checked_div(u128::from(whole.0)).unwrap_or(0) as u64);
-        all[price as usize] += share;
+        all[Price::of_level(level) as usize] += share;
         rest -= share;
     }
     all[Price::WalkStart as usize] += rest;

@@ -55,7 +55,9 @@ impl Kind {
 pub enum Account {
     /// The program itself, cache misses included.
     Program,
-    /// What translations (walks and second-level TLB lookups) held it up.
+    /// What hits of the second-level TLB held it up.
+    SecondLevelTlb,
+    /// What page walks held it up.
     Walk,
     /// Faults, apart from clearing and flushing.
     Fault,
@@ -72,7 +74,7 @@ pub enum Account {
 }
 
 /// Number of [`Account`]s.
-pub const ACCOUNTS: usize = 8;
+pub const ACCOUNTS: usize = 9;
 
 /// Counts of one CPU; the names that users see are in [`Counters`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -278,7 +280,8 @@ impl CpuState {
         let now = self.core.now();
         if self.account == Account::Program {
             let translating = self.core.take_translating();
-            self.attribute(translating, Account::Walk);
+            self.attribute(translating.second_level, Account::SecondLevelTlb);
+            self.attribute(translating.walks, Account::Walk);
         }
         self.spent[self.account as usize] += now - self.marked;
         self.marked = now;

@@ -9,7 +9,7 @@ use super::Kind;
 use crate::cache::Level;
 use crate::format::Format;
 use crate::machine::SimState;
-use crate::memory::Ticks;
+use crate::memory::{Ready, Ticks};
 
 /// An access that missed the first level.
 pub(super) struct Miss {
@@ -17,7 +17,7 @@ pub(super) struct Miss {
     pub kind: Kind,
     pub dependent: bool,
     /// When its translation is there.
-    pub ready: Ticks,
+    pub ready: Ready,
     /// What served it, and the time that takes.
     pub level: Level,
     pub latency: Ticks,
@@ -34,7 +34,7 @@ impl<F: Format> SimState<F> {
         cpu.counts.prefetch_hits += u64::from(fetched.is_some());
         let fetches = prefetcher.miss(miss.line);
         let dependent = miss.dependent && miss.kind == Kind::Load;
-        let now = cpu.core.miss_starts(miss.ready, dependent);
+        let now = cpu.core.miss_starts(miss.ready.at, dependent);
         let arrival = fetched.unwrap_or_default();
         if arrival > now {
             cpu.core.served_by(Level::Memory as u8);

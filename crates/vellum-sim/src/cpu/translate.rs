@@ -11,7 +11,7 @@ use crate::cpu::access::{PageFault, Trap};
 use crate::cpu::{Kind, NONE};
 use crate::format::{Format, Meaning};
 use crate::machine::SimState;
-use crate::memory::Ticks;
+use crate::memory::{Ready, Ticks};
 use crate::mmu::walk::Walked;
 use crate::oracle::Rule;
 use crate::tlb::{Entry, Flags};
@@ -22,7 +22,7 @@ pub(crate) struct Translated {
     /// Physical address.
     pub address: u64,
     /// When the translation is there, if the first level missed.
-    pub late: Option<Ticks>,
+    pub late: Option<Ready>,
 }
 
 /// What an access needs of an entry, so that nothing at all is left to do.
@@ -120,7 +120,7 @@ impl<F: Format> SimState<F> {
             first.insert(e, va);
             if plain && !e.stale && e.flags.contains(needs(kind)) {
                 cpu.counts.hits_checked += 1;
-                let ready = cpu.core.now().max(known) + stlb_time;
+                let ready = Ready { at: cpu.core.now().max(known) + stlb_time, walked: false };
                 let address = e.translate(va);
                 self.remember(c, va, address, kind);
                 return Ok(Translated { address, late: Some(ready) });
@@ -218,7 +218,8 @@ impl<F: Format> SimState<F> {
         let known = if dependent { core.last_load() } else { Ticks::ZERO };
         Ok(Translated {
             address,
-            late: (late > Ticks::ZERO).then_some(core.now().max(known) + late),
+            late: (late > Ticks::ZERO)
+                .then_some(Ready { at: core.now().max(known) + late, walked: false }),
         })
     }
 

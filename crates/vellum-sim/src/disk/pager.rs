@@ -75,11 +75,6 @@ impl<F: Format> SimState<F> {
 }
 
 impl<F: Format> SimMachine<F> {
-    /// Whether the machine has a disk.
-    pub fn has_disk(&self) -> bool {
-        self.state.with(|s| s.disk.line.is_some())
-    }
-
     /// Waits for all requests that are under way, and answers them: nobody waits for what was read
     /// ahead.
     pub fn finish_io(&self, answer: impl Fn(PageAnswer)) {

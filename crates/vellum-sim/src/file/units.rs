@@ -82,8 +82,18 @@ fn scaled(text: &str, units: &[(&str, u128)]) -> Option<u64> {
     decimal(number, *scale)
 }
 
-const BYTES: &[(&str, u128)] =
-    &[("", 1), ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+const BYTES: &[(&str, u128)] = &[
+    ("", 1),
+    ("B", 1),
+    ("KiB", 1 << 10),
+    ("K", 1 << 10),
+    ("MiB", 1 << 20),
+    ("M", 1 << 20),
+    ("GiB", 1 << 30),
+    ("G", 1 << 30),
+    ("TiB", 1 << 40),
+    ("T", 1 << 40),
+];
 const BANDWIDTH: &[(&str, u128)] = &[
     ("", 1),
     ("B/s", 1),
@@ -193,6 +203,7 @@ mod tests {
     #[test]
     fn sizes_times_and_bandwidths_are_read_with_their_units() {
         assert_eq!(scaled("32 KiB", BYTES), Some(32768));
+        assert_eq!(scaled("16M", BYTES), scaled("16 MiB", BYTES));
         assert_eq!(scaled("1.25MiB", BYTES), Some(1_310_720));
         assert_eq!(scaled("204.8 GB/s", BANDWIDTH), Some(204_800_000_000));
         assert_eq!(scaled("2.7 us", TIME), Some(2_700_000));

@@ -7,7 +7,7 @@ use super::SimState;
 use crate::cache::{Agent, Kind, Level};
 use crate::cpu::{Account, PRICES, Price};
 use crate::format::Format;
-use crate::memory::Ticks;
+use crate::memory::{Moved, Ticks};
 use crate::oracle::{Bug, Note};
 
 /// How a run is cleared.
@@ -124,7 +124,9 @@ impl<F: Format> SimState<F> {
         } else {
             self.caches.store_stream(c, Agent::Kernel, first * LINES, lines, way.elide)
         };
-        let floor = self.memory.stream(now, first * LINES, moved.fetched, moved.written_back);
+        let lines_moved = Moved { read: moved.fetched, written: moved.written_back };
+        let node = self.cpus[c].node;
+        let floor = self.memory.stream(now, node, first * LINES, lines_moved);
         let cpu = &mut self.cpus[c];
         let held = if way.elide { 0 } else { lines - moved.fetched };
         let hot = self.costs.clear_line_cached.filter(|hot| *hot < way.line);
@@ -157,7 +159,7 @@ impl<F: Format> SimState<F> {
         }
         let before = self.cpus[c].switch(Account::Clear);
         self.cpus[c].counts.lines_copied += frames * LINES;
-        let now = self.cpus[c].core.now();
+        let (now, node) = (self.cpus[c].core.now(), self.cpus[c].node);
         let mut floor = Ticks::ZERO;
         for n in 0..frames {
             let (to, from) = (to + n, from + n);
@@ -173,9 +175,11 @@ impl<F: Format> SimState<F> {
                     self.write_back(c);
                 }
             }
-            floor += self.memory.stream(now, from * LINES, fetched, 0);
+            floor +=
+                self.memory.stream(now, node, from * LINES, Moved { read: fetched, written: 0 });
             let moved = self.caches.store_stream(c, Agent::Kernel, to * LINES, LINES, false);
-            floor += self.memory.stream(now, to * LINES, moved.fetched, moved.written_back);
+            let moved = Moved { read: moved.fetched, written: moved.written_back };
+            floor += self.memory.stream(now, node, to * LINES, moved);
         }
         self.forget_written();
         let time = self.costs.copy_line * (frames * LINES);

@@ -14,7 +14,7 @@
 
 use super::pending::{CAPACITY, Pending, Queue};
 use super::ticks::Ticks;
-use super::waits::{SOURCES, Waits};
+use super::waits::{SOURCES, Translating, Waits};
 
 /// The constants of a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,13 +34,22 @@ pub struct Overlap {
     pub load: Ticks,
 }
 
+/// When an access is translated, and by what.
+#[derive(Clone, Copy, Default)]
+pub struct Ready {
+    /// The translation is there.
+    pub at: Ticks,
+    /// A page walk brought it, not the second-level TLB.
+    pub walked: bool,
+}
+
 /// Times before which an access cannot be done.
 #[derive(Clone, Copy, Default)]
 struct Bounds {
     /// Its address is known.
     known: Ticks,
     /// It is translated.
-    ready: Ticks,
+    ready: Ready,
     /// Its line, fetched ahead, arrives; zero for all others.
     arrival: Ticks,
 }
@@ -62,8 +71,8 @@ pub struct Core {
     loads: Queue,
     /// By the time they come free. Those that are free already are taken out when all seem in use.
     fills: Queue,
-    /// Waits for which translations are to blame, since they were last taken.
-    translating: Ticks,
+    /// Since they were last taken.
+    translating: Translating,
     /// What serves the access that is about to be started.
     source: u8,
     waits: Waits,
@@ -88,7 +97,7 @@ impl Core {
             port: Ticks::ZERO,
             loads: Queue::EMPTY,
             fills: Queue::EMPTY,
-            translating: Ticks::ZERO,
+            translating: Translating::default(),
             source: 0,
             waits: Waits::default(),
             settled: Ticks::ZERO,
@@ -176,7 +185,7 @@ impl Core {
     fn wait_for(&mut self, p: Pending) {
         let wait = p.done.saturating_sub(self.now);
         self.now += wait;
-        self.translating += p.blame(wait);
+        self.translating.blame(&p, wait);
         if wait > Ticks::ZERO {
             self.held_up(p, wait);
         }
@@ -192,12 +201,12 @@ impl Core {
     /// Time lost by waiting for translations (walks, second-level lookups) since this was last
     /// asked: of each wait for an access, the part that its translation had in the access's time.
     #[inline]
-    pub fn take_translating(&mut self) -> Ticks {
+    pub fn take_translating(&mut self) -> Translating {
         std::mem::take(&mut self.translating)
     }
 
     /// The same, left where it is.
-    pub fn translating(&self) -> Ticks {
+    pub fn translating(&self) -> Translating {
         self.translating
     }
 
@@ -216,11 +225,12 @@ impl Core {
             self.loads.pop();
         }
         let issue = self.now.max(bounds.known);
-        let done = (issue.max(bounds.ready) + latency).max(bounds.arrival);
-        let late = bounds.ready.saturating_sub(issue).0;
+        let done = (issue.max(bounds.ready.at) + latency).max(bounds.arrival);
+        let late = bounds.ready.at.saturating_sub(issue).0;
         let translation = if late == 0 { 0 } else { (late * 255 / (done - issue).0) as u8 };
-        let source = self.source;
-        let p = Pending { done, start: issue, position: self.position, translation, source };
+        let (walked, source) = (bounds.ready.walked, self.source);
+        let (start, position) = (issue, self.position);
+        let p = Pending { done, start, position, translation, walked, source };
         if fills {
             self.fills.push_by_time(p);
         }
@@ -236,7 +246,7 @@ impl Core {
     #[inline]
     pub fn hit(&mut self, dependent: bool) -> Ticks {
         if dependent {
-            return self.load_after(Ticks::ZERO, self.overlap.l1, true, false);
+            return self.load_after(Ready::default(), self.overlap.l1, true, false);
         }
         // What depends next depends on this load, not on a miss before it: `a[b[i]]` waits for
         // `b[i]`.
@@ -248,19 +258,19 @@ impl Core {
     /// lost right now.
     #[inline]
     pub fn load(&mut self, latency: Ticks, dependent: bool) -> Ticks {
-        self.load_after(Ticks::ZERO, latency, dependent, true)
+        self.load_after(Ready::default(), latency, dependent, true)
     }
 
     /// A page walk that takes `latency`, on the first walker that is free. Returns when the
     /// translation is there.
     #[inline]
-    pub fn walk(&mut self, latency: Ticks) -> Ticks {
+    pub fn walk(&mut self, latency: Ticks) -> Ready {
         self.walk_after(Ticks::ZERO, latency)
     }
 
     /// A page walk for an address that is known at `known`.
     #[inline]
-    pub fn walk_after(&mut self, known: Ticks, latency: Ticks) -> Ticks {
+    pub fn walk_after(&mut self, known: Ticks, latency: Ticks) -> Ready {
         let walkers = &mut self.walkers[..self.overlap.walkers as usize];
         let mut first = 0;
         for i in 1..walkers.len() {
@@ -270,7 +280,7 @@ impl Core {
         }
         let done = walkers[first].max(self.now).max(known) + latency;
         walkers[first] = done;
-        done
+        Ready { at: done, walked: true }
     }
 
     /// When the last load's data is there: what an access that depends on it must wait for.
@@ -284,7 +294,7 @@ impl Core {
     #[inline]
     pub fn load_after(
         &mut self,
-        ready: Ticks,
+        ready: Ready,
         latency: Ticks,
         dependent: bool,
         fills: bool,
@@ -310,16 +320,16 @@ impl Core {
     /// it, but it needs a fill buffer.
     #[inline]
     pub fn store(&mut self, latency: Ticks) -> Ticks {
-        self.store_after(Ticks::ZERO, latency, true)
+        self.store_after(Ready::default(), latency, true)
     }
 
     /// A store whose translation is there at `ready`. The walk holds the window: a store retires
     /// only when it cannot fault.
     #[inline]
-    pub fn store_after(&mut self, ready: Ticks, latency: Ticks, fills: bool) -> Ticks {
+    pub fn store_after(&mut self, ready: Ready, latency: Ticks, fills: bool) -> Ticks {
         let start = self.now;
         let bounds = Bounds { ready, ..Bounds::default() };
-        if ready > self.now {
+        if ready.at > self.now {
             self.start(bounds, Ticks::ZERO, true, false);
         }
         if fills {
@@ -340,7 +350,7 @@ impl Core {
     /// fetched ahead, arrives at `arrival`.
     pub fn load_arriving(
         &mut self,
-        ready: Ticks,
+        ready: Ready,
         latency: Ticks,
         arrival: Ticks,
         dependent: bool,
@@ -351,7 +361,7 @@ impl Core {
 
     /// As [`store_after`](Core::store_after) for a store that misses the first level and whose
     /// line, fetched ahead, arrives at `arrival`.
-    pub fn store_arriving(&mut self, ready: Ticks, latency: Ticks, arrival: Ticks) -> Ticks {
+    pub fn store_arriving(&mut self, ready: Ready, latency: Ticks, arrival: Ticks) -> Ticks {
         let start = self.now;
         self.store_after(ready, latency, false);
         self.start(Bounds { known: Ticks::ZERO, ready, arrival }, latency, false, true);
@@ -371,7 +381,7 @@ impl Core {
         let walked = self.walkers.iter().max().copied().unwrap_or_default();
         let walking = self.pass_to(walked);
         self.settled += walking;
-        self.waits.translation += walking;
+        self.waits.translating.walks += walking;
         self.loads.clear();
         self.fills.clear();
         self.set_limit();
@@ -388,7 +398,7 @@ impl Core {
     /// Passes the time of a walk that ended in a fault.
     pub(crate) fn translated(&mut self, time: Ticks) {
         self.advance(time);
-        self.waits.translation += time;
+        self.waits.translating.walks += time;
     }
 
     /// Waits until `time`, if that is in the future; returns how long.

@@ -159,10 +159,10 @@ fn waits_are_blamed_on_translations_in_proportion() {
     let ready = c.walk(Ticks::from_cycles(30));
     c.load_after(ready, Ticks::from_cycles(90), false, true);
     c.load(Ticks::from_cycles(10), false);
-    let blamed = c.take_translating();
+    let blamed = c.take_translating().walks;
     assert_eq!(c.now(), Ticks::from_cycles(120), "the second load waited for the only fill buffer");
     assert!(blamed.0.abs_diff(Ticks::from_cycles(30).0) < 256, "{blamed}: a quarter of 120");
-    assert_eq!(c.take_translating(), Ticks::ZERO);
+    assert_eq!(c.take_translating().walks, Ticks::ZERO);
 }
 
 #[test]
@@ -197,17 +197,20 @@ fn serializing_waits_for_the_slowest_access_and_advancing_does_not_wait() {
 fn a_line_on_its_way_takes_what_is_left_and_blames_translation_for_its_part_alone() {
     let at = Ticks::from_cycles;
     let mut c = core(10);
-    c.load_arriving(Ticks::ZERO, at(12), at(300), false);
+    c.load_arriving(Ready::default(), at(12), at(300), false);
     assert_eq!(c.last_load(), at(300), "not there before");
-    c.load_arriving(Ticks::ZERO, at(12), at(305), true);
+    c.load_arriving(Ready::default(), at(12), at(305), true);
     assert_eq!(c.last_load(), at(312), "there before the chain asks for it");
     assert_eq!(c.miss_starts(at(100), true), at(312));
-    c.store_arriving(Ticks::ZERO, at(12), at(400));
+    c.store_arriving(Ready::default(), at(12), at(400));
     assert_eq!((c.last_load(), c.serialize()), (at(312), at(400)));
-    assert_eq!(c.take_translating(), Ticks::ZERO);
+    assert_eq!(c.take_translating().second_level, Ticks::ZERO);
     let mut c = core(1);
-    c.load_arriving(at(50), at(12), at(100), false);
+    c.load_arriving(Ready { at: at(50), walked: false }, at(12), at(100), false);
     assert_eq!(c.miss_starts(Ticks::ZERO, false), at(100), "the only buffer is in use");
     c.load(at(10), false);
-    assert_eq!((c.now(), c.take_translating()), (at(100), Ticks(at(100).0 * 127 / 255)));
+    assert_eq!(
+        (c.now(), c.take_translating().second_level),
+        (at(100), Ticks(at(100).0 * 127 / 255))
+    );
 }

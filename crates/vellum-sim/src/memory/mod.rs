@@ -7,8 +7,9 @@ mod pending;
 mod ticks;
 mod waits;
 
-pub use self::core::{Core, Overlap};
+pub use self::core::{Core, Overlap, Ready};
 pub use nested_tables::NestedTables;
-pub use numa::{Memory, NodeRange, Numa, Traffic};
+pub use numa::{Memory, Moved, NodeRange, Numa, Traffic};
 pub use ticks::Ticks;
 pub(crate) use waits::SOURCES;
+pub use waits::Translating;

@@ -45,10 +45,21 @@ pub struct Numa {
 pub struct Traffic {
     /// Lines read from it.
     pub lines_read: u64,
+    /// Those of them that CPUs of other nodes read.
+    pub read_remotely: u64,
     /// Lines written to it.
     pub lines_written: u64,
     /// Time reads spent waiting for its bandwidth.
     pub queued: Ticks,
+}
+
+/// Lines that a run of stores moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moved {
+    /// Fetched into the caches.
+    pub read: u64,
+    /// Written back, or past the caches.
+    pub written: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -173,6 +184,7 @@ impl Memory {
         let node = &mut self.nodes[at];
         let wait = node.book(now);
         node.traffic.lines_read += 1;
+        node.traffic.read_remotely += u64::from(at != cpu_node);
         node.traffic.queued += wait;
         distance + wait
     }
@@ -186,17 +198,18 @@ impl Memory {
         node.traffic.lines_written += 1;
     }
 
-    /// A long run of stores starts at `now`: moves `lines_read` and `lines_written` lines of the
-    /// node that holds `line` and returns the least time its bandwidth needs for them.
-    pub fn stream(&mut self, now: Ticks, line: u64, lines_read: u64, lines_written: u64) -> Ticks {
+    /// A long run of stores starts at `now` and moves lines of the node that holds `line`. Returns
+    /// the least time that the node's bandwidth needs for them.
+    pub fn stream(&mut self, now: Ticks, cpu_node: usize, line: u64, moved: Moved) -> Ticks {
         let at = self.node_of_line(line);
         let node = &mut self.nodes[at];
         // Beyond a ring's worth the windows are all full, and the time is what the lines take.
         let per_ring = WINDOW.0 * WINDOWS / node.line_time.0.max(1);
-        let lines = lines_read + lines_written;
+        let lines = moved.read + moved.written;
         let last = node.book_all(now, lines.min(per_ring));
-        node.traffic.lines_read += lines_read;
-        node.traffic.lines_written += lines_written;
+        node.traffic.lines_read += moved.read;
+        node.traffic.read_remotely += if at == cpu_node { 0 } else { moved.read };
+        node.traffic.lines_written += moved.written;
         last.max(node.line_time * lines)
     }
 
@@ -243,6 +256,9 @@ mod tests {
         assert_eq!(m.read(Ticks::ZERO, 0, far), Ticks::from_cycles(300));
         assert_eq!(m.read(Ticks::ZERO, 1, 0), Ticks::from_cycles(320));
         assert_eq!(m.read(Ticks::ZERO, 1, far), Ticks::from_cycles(110));
+        m.stream(Ticks::ZERO, 0, far, Moved { read: 7, written: 0 });
+        let read = [0, 1].map(|n| (m.traffic(n).lines_read, m.traffic(n).read_remotely));
+        assert_eq!(read, [(2, 1), (9, 8)]);
     }
 
     #[test]
@@ -297,7 +313,7 @@ mod tests {
     #[test]
     fn a_stream_takes_the_time_its_lines_need() {
         let mut m = two_nodes();
-        let time = m.stream(Ticks::ZERO, 0, 1_000_000, 1_000_000);
+        let time = m.stream(Ticks::ZERO, 0, 0, Moved { read: 1_000_000, written: 1_000_000 });
         assert_eq!(time, Ticks::from_cycles(4_000_000));
     }
 }

@@ -17,13 +17,21 @@ pub(super) struct Pending {
     pub(super) position: u64,
     /// The part of its time that its translation took, in 255ths.
     pub(super) translation: u8,
+    /// It took a page walk.
+    pub(super) walked: bool,
     /// What serves it, by the caller's number.
     pub(super) source: u8,
 }
 
 impl Pending {
-    const NONE: Pending =
-        Pending { done: Ticks::ZERO, start: Ticks::ZERO, position: 0, translation: 0, source: 0 };
+    const NONE: Pending = Pending {
+        done: Ticks::ZERO,
+        start: Ticks::ZERO,
+        position: 0,
+        translation: 0,
+        walked: false,
+        source: 0,
+    };
 
     /// How much of a wait for this access its translation is to blame for.
     pub(super) fn blame(&self, wait: Ticks) -> Ticks {

@@ -3,6 +3,23 @@
 use super::pending::Pending;
 use super::ticks::Ticks;
 
+/// Waits for which translations are to blame.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Translating {
+    /// Lookups in the second-level TLB.
+    pub second_level: Ticks,
+    /// Page walks.
+    pub walks: Ticks,
+}
+
+impl Translating {
+    /// Adds the part of a wait for an access for which its translation is to blame.
+    pub(super) fn blame(&mut self, p: &Pending, wait: Ticks) {
+        let blamed = if p.walked { &mut self.walks } else { &mut self.second_level };
+        *blamed += p.blame(wait);
+    }
+}
+
 /// Kinds of what serves an access: the levels of a hierarchy.
 pub(crate) const SOURCES: usize = 4;
 
@@ -13,7 +30,7 @@ pub(crate) struct Waits {
     /// Accesses, by what served them.
     pub(crate) sources: [Ticks; SOURCES],
     /// Their translations.
-    pub(crate) translation: Ticks,
+    pub(crate) translating: Translating,
     /// The load port.
     pub(crate) port: Ticks,
     /// The part of these in which instructions retired.
@@ -24,9 +41,8 @@ impl Waits {
     /// An access has held the core up for all of that time, of which the last part was spent
     /// waiting.
     pub(super) fn access(&mut self, p: &Pending, all: Ticks, wait: Ticks) {
-        let translation = p.blame(all);
         self.hidden += all - wait;
-        self.translation += translation;
-        self.sources[usize::from(p.source)] += all - translation;
+        self.translating.blame(p, all);
+        self.sources[usize::from(p.source)] += all - p.blame(all);
     }
 }

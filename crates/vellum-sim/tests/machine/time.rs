@@ -261,6 +261,32 @@ fn walks_that_hold_up_dependent_loads_are_on_their_account() {
 }
 
 #[test]
+fn hits_of_the_second_level_tlb_are_on_an_account_of_their_own() {
+    play(
+        MmuKind::X86,
+        options(Check::Incremental),
+        &script!(k, cpu, {
+            const PAGES: u64 = 4;
+            (0..PAGES).for_each(|n| assert!(k.map(A + n * 4096, RW).0 > 0));
+            let turns = |count: u64| {
+                (0..count * PAGES).for_each(|n| {
+                    cpu.access(A + n % PAGES * 4096, 8, Kind::Load, true).expect("mapped");
+                });
+            };
+            turns(2);
+            let before = k.sim.counters(0);
+            turns(10);
+            let c = k.sim.counters(0).since(&before);
+            let get = |n| c.get(n).expect("a counter");
+            assert_eq!([get("stlb_hits"), get("walks_data")], [10 * PAGES, 0]);
+            assert_eq!(get("cycles_walk"), 0);
+            assert!(get("cycles_stlb") >= 10 * PAGES, "{}", get("cycles_stlb"));
+        }),
+    )
+    .unwrap_or_else(|stop| panic!("{stop}"));
+}
+
+#[test]
 fn bytes_the_kernel_moves_go_through_its_cpus_caches_and_take_time() {
     let sim = tiny();
     let next = Cell::new(16);

@@ -1,4 +1,4 @@
-//! What is in a trace: footprint, reuse, pressure on a TLB.
+//! What is in a trace: memory touched, reuse, pressure on a TLB.
 //!
 //! One pass, memory proportional to the pages touched (24 bytes each). The figures are meant for
 //! choosing traces and for knowing what to expect of a simulation, not for replacing one: the TLB

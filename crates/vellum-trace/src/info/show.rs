@@ -1,5 +1,6 @@
 //! The analysis as text for people.
 use super::{Info, Pressure};
+use crate::printable;
 use std::fmt;
 
 struct Mib(u64);
@@ -45,14 +46,17 @@ fn pressure(f: &mut fmt::Formatter<'_>, name: &str, p: &Pressure) -> fmt::Result
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.totals;
-        writeln!(f, "command:      {}", self.header.command.join(" "))?;
+        writeln!(f, "command:      {}", printable(&self.header.command.join(" ")))?;
         writeln!(
             f,
             "recorded by:  {:?} on {} ({}), {}",
-            self.header.recorder, self.header.host_kernel, self.header.arch, self.header.host_thp
+            self.header.recorder,
+            printable(&self.header.host_kernel),
+            printable(&self.header.arch),
+            printable(&self.header.host_thp)
         )?;
         if !self.header.window.is_empty() {
-            writeln!(f, "window:       {}", self.header.window)?;
+            writeln!(f, "window:       {}", printable(&self.header.window))?;
         }
         writeln!(
             f,
@@ -96,7 +100,7 @@ impl fmt::Display for Info {
         }
         writeln!(
             f,
-            "footprint:    {} in {} pages, {} of them visited again ({} %); {} blocks of 2 MiB",
+            "touched:      {} in {} pages, {} of them visited again ({} %); {} blocks of 2 MiB",
             Mib(self.pages * crate::PAGE),
             Grouped(self.pages),
             Grouped(self.revisited),

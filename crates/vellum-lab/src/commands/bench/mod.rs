@@ -68,9 +68,6 @@ pub fn run(args: &BenchArgs) -> Result<(), LabError> {
     } else {
         print(&foot(&judged, began.elapsed().as_secs_f64()))?;
     }
-    if interrupt::requested() {
-        eprintln!("vellum: stopped by Ctrl-C; the figures are of what was measured until then");
-    }
     if args.ceilings { within_ceilings(&whole) } else { Ok(()) }
 }
 

@@ -76,8 +76,8 @@ pub fn here() -> Result<Vec<Row>, String> {
     let effort = Effort { repetitions: 3, shrink: 8, lives: 1, stop: interrupt::requested };
     let report = native::run(effort).map_err(|e| e.to_string())?;
     let names = [
-        ("clear/page-hot", "clearing one page again and again, ns: rep stos > library"),
-        ("clear/run-2M", "clearing 2 MiB, ns a page: rep stos > library"),
+        ("clear/page-hot", "clearing one page again and again, ns: rep stos -> library"),
+        ("clear/run-2M", "clearing 2 MiB, ns a page: rep stos -> library"),
     ];
     let found = names.iter().filter_map(|(name, says)| {
         report.benchmarks.iter().find(|r| r.name == *name).map(|r| row((*says).to_owned(), r))

@@ -212,7 +212,7 @@ pub fn summary(context: &Context<'_>) -> Result<Summary, LabError> {
         })
     };
     Ok(Summary {
-        title: "Clearing in extents: first touch of 64 GiB, GiB/s, by page > in extents".into(),
+        title: "Clearing in extents: first touch of 64 GiB, GiB/s, by page -> in extents".into(),
         gains: vec![row(0, "pages of 2 MiB")?, row(2, "pages of 1 GiB, preemptible kernel")?],
         losses: vec![row(1, "clear: 1 GiB in batches of 8 MiB, GiB/s")?],
     })

@@ -39,7 +39,7 @@ pub fn here() -> Result<Vec<Row>, String> {
     let sets = sets::run(8).map_err(|e| e.to_string())?;
     let [one, many] = sets.advancing;
     Ok(vec![row(
-        "one zero read a turn, worst alignment, ns: one page > coloured".to_owned(),
+        "one zero read a turn, worst alignment, ns: one page -> coloured".to_owned(),
         [one[1], many[1]],
     )])
 }

@@ -42,7 +42,7 @@ pub fn page(
         r if r < 1.0 => format!("falls to {:.0} %", r * 100.0),
         r => format!("rises {r:.1} times"),
     };
-    let between = |pair: [f64; 2]| format!("{} > {}", figure(pair[0]), figure(pair[1]));
+    let between = |pair: [f64; 2]| format!("{} -> {}", figure(pair[0]), figure(pair[1]));
     let [published_before, published_after] = TEST_TWO_MISSES.map(|v| v.unwrap_or(f64::NAN));
     let near = |pair: [f64; 2]| {
         (pair[0] / published_before - 1.0).abs() < 0.1
@@ -112,7 +112,7 @@ pub fn page(
             ),
             format!(
                 "L1 has {l1_colours} colour{}: with LRU its misses are {} a turn in (i) and {} in \
-                 (ii). The published {} > {} {}.",
+                 (ii). The published {} -> {} {}.",
                 if l1_colours == 1 { "" } else { "s" },
                 between(l1(0, 0)),
                 between(l1(0, 1)),

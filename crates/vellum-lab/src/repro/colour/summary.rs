@@ -49,7 +49,7 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
         provenance: Some(provenance.clone()),
     };
     Ok(Summary {
-        title: format!("Coloured zero pages: misses a turn, one page > {colours} colours"),
+        title: format!("Coloured zero pages: misses a turn, one page -> {colours} colours"),
         gains: vec![
             row(
                 "one zero read a turn, L2, worst alignment",

@@ -114,7 +114,7 @@ pub fn run() -> Result<Page, LabError> {
 pub fn here() -> Result<Vec<Row>, String> {
     let case = cases(GLANCE).swap_remove(1);
     let times = measure(&case, PAIRS).map_err(|e| e.to_string())?;
-    Ok(vec![row("a page of an object, random, ns: root > cursor", &times)])
+    Ok(vec![row("a page of an object, random, ns: root -> cursor", &times)])
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -39,8 +39,8 @@ pub fn here() -> Result<Vec<Row>, String> {
     let both =
         |figure: fn(&zeros::Reads) -> Figure| [Some(figure(&found.small)), Some(figure(&huge))];
     Ok(vec![
-        row("zeros, first read of each 4 KiB, ns: 4 KiB > 2 MiB pages", both(|r| r.first)),
-        row("zeros, reads page by page, ns: 4 KiB > 2 MiB pages", both(|r| r.pages)),
+        row("zeros, first read of each 4 KiB, ns: 4 KiB -> 2 MiB pages", both(|r| r.first)),
+        row("zeros, reads page by page, ns: 4 KiB -> 2 MiB pages", both(|r| r.pages)),
     ])
 }
 

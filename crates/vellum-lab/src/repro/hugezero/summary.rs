@@ -35,7 +35,7 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
     let [never, always, zeros] = memory(RssLoad::Slab(16))?;
     let [all_never, all_always, all_zeros] = memory(RssLoad::Slab(128))?;
     Ok(Summary {
-        title: "Huge zeros: thp=always without > with them".into(),
+        title: "Huge zeros: thp=always without -> with them".into(),
         gains: vec![
             row("MiB that stay of 200 MiB read", prose::PUBLISHED[3][0], [read[1], read[2]], &[])?,
             row(
@@ -47,7 +47,7 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
         ],
         losses: vec![
             row(
-                "hugezero: reads by page, cycles: page > tables",
+                "hugezero: reads by page, cycles: page -> tables",
                 prose::PUBLISHED[0][0],
                 [cycles[0], cycles[1]],
                 &CYCLES,
