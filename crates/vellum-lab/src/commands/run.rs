@@ -58,6 +58,7 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
             })
             .collect();
         let mut doc = json::document(&machine.name, args.seed, &shown, trace.native().as_ref());
+        doc.insert("partial".to_owned(), trace.partial.into());
         if args.timing {
             let seconds: Vec<f64> = results.iter().map(|c| c.finished.took.as_secs_f64()).collect();
             doc.insert(
@@ -126,6 +127,12 @@ pub fn table_columns<'a>(results: &'a [Column<'_>]) -> Vec<table::Column<'a>> {
 pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(native(trace, results, files));
+    if trace.partial {
+        notes.push(
+            "note: the recording was killed; this is the program up to the trace's last whole block"
+                .to_owned(),
+        );
+    }
     notes.extend(super::record::other_programs(&trace.totals));
     let sum = |name: &str| {
         results.iter().map(|c| c.finished.counters.get(name).unwrap_or(0)).max().unwrap_or(0)
@@ -231,7 +238,7 @@ fn native(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String
         number::grouped(simulated),
         number::percent_off(simulated, faults)
     )];
-    if (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
+    if !trace.partial && (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
         lines.push(
             if trace.totals.threads > 1 {
                 "       that is more than 5 % off: the recording or the replay misses something, \

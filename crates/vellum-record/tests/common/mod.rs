@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use vellum_trace::event::{Change, Event};
-use vellum_trace::record::{Options, RecordReport, record};
+use vellum_trace::record::{Options, RecordReport, Silent, record};
 use vellum_trace::{Call, TraceReader};
 
 /// A place for files of this test.
@@ -35,7 +35,8 @@ pub fn run(mut o: Options) -> (RecordReport, Vec<Event>) {
     let plugin =
         exe.ancestors().skip(1).map(|d| d.join("libvellum_record.so")).find(|p| p.is_file());
     o.plugin = Some(plugin.expect("the plugin, built by `cargo build -p vellum-record`"));
-    let report = record(&o).unwrap_or_else(|e| panic!("{e}"));
+    let report = record(&o, &Silent).unwrap_or_else(|e| panic!("{e}"));
+    let report = report.traces.into_iter().next().expect("a trace");
     let mut reader = TraceReader::open(&o.out).expect("a trace");
     let (mut all, mut block) = (Vec::new(), Vec::new());
     while reader.next_block(&mut block).expect("readable") {

@@ -1,5 +1,6 @@
 //! The analysis as text for people.
 use super::{Info, Pressure};
+use crate::totals::Totals;
 use std::fmt;
 
 struct Mib(u64);
@@ -51,6 +52,12 @@ impl fmt::Display for Info {
             "recorded by:  {:?} on {} ({}), {}",
             self.header.recorder, self.header.host_kernel, self.header.arch, self.header.host_thp
         )?;
+        if self.partial {
+            writeln!(
+                f,
+                "partial:      the recording was killed; this is what its whole blocks hold"
+            )?;
+        }
         if !self.header.window.is_empty() {
             writeln!(f, "window:       {}", self.header.window)?;
         }
@@ -125,6 +132,10 @@ impl fmt::Display for Info {
                 n.user_us / 1000,
                 n.system_us / 1000
             )?;
+        }
+        let totals = Totals { touched_pages: self.pages, ..self.totals };
+        if let Some(small) = super::too_small(&totals, self.header.native.as_ref()) {
+            writeln!(f, "note:         {small}")?;
         }
         Ok(())
     }

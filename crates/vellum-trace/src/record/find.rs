@@ -20,7 +20,8 @@ pub(super) fn in_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(name.as_ref())).find(|p| executable(p))
 }
 
-fn resolve(name: &OsStr) -> Result<PathBuf, RecordError> {
+/// The file that a command's first word names.
+pub(super) fn resolve(name: &OsStr) -> Result<PathBuf, RecordError> {
     if !name.as_bytes().contains(&b'/') {
         return in_path(name).ok_or_else(|| RecordError::NoProgram(name.into()));
     }
@@ -52,15 +53,23 @@ pub(super) fn command(command: &[OsString]) -> Result<Vec<OsString>, RecordError
             program = resolve(OsStr::from_bytes(interpreter))?;
             continue;
         }
-        // ELF, 64 bits, little endian, machine 62 (EM_X86_64): System V ABI, AMD64 supplement.
-        let elf = head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[62, 0]);
-        if !elf {
+        if !is_x86_64(&head) {
             return Err(RecordError::WrongProgram(program));
         }
         rest.insert(0, program.into_os_string());
         return Ok(rest);
     }
     Err(RecordError::WrongProgram(program))
+}
+
+/// ELF, 64 bits, little endian, machine 62 (EM_X86_64): System V ABI, AMD64 supplement.
+fn is_x86_64(head: &[u8]) -> bool {
+    head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[62, 0])
+}
+
+/// Can QEMU run that executable?
+pub(super) fn is_recordable(p: &Path) -> bool {
+    head_of(p).is_ok_and(|head| is_x86_64(&head))
 }
 
 fn head_of(p: &Path) -> Result<Vec<u8>, RecordError> {
@@ -72,11 +81,11 @@ fn head_of(p: &Path) -> Result<Vec<u8>, RecordError> {
 
 /// The plugin.
 pub(super) fn plugin(given: Option<&Path>) -> Option<PathBuf> {
-    if let Some(p) = given {
-        return Some(p.to_owned()).filter(|p| p.is_file());
-    }
-    if let Some(p) = std::env::var_os("VELLUM_RECORDER") {
-        return Some(PathBuf::from(p)).filter(|p| p.is_file());
+    let named = given.map(Path::to_owned);
+    let named = named.or_else(|| std::env::var_os("VELLUM_RECORDER").map(PathBuf::from));
+    if let Some(p) = named {
+        // The program recorded may be in another directory.
+        return std::path::absolute(p).ok().filter(|p| p.is_file());
     }
     let exe = std::env::current_exe().ok()?;
     // Test binaries live one directory below the libraries.
