@@ -1,9 +1,10 @@
 //! The recorder: a plugin for QEMU's user mode that writes a vellum trace.
 //!
 //! `vellum record` runs `qemu-x86_64 -plugin libvellum_record.so,out=FILE[,meta=FILE]
-//! [,window=S:K[:P]][,clock=A:K][,level=N][,names=off] PROGRAM`, after a native run; its figures are
-//! in `meta`, and a page that both sides write to while the program runs. A ticker writes what there
-//! is to the file four times a second, so that little is lost when somebody kills the program.
+//! [,window=S:K[:P]][,clock=A:K][,level=N][,names=off] PROGRAM`, after a native run; its figures
+//! are in `meta`, and a page that both sides write to while the program runs. A ticker writes what
+//! there is to the file four times a second, so that little is lost when somebody kills the
+//! program.
 //!
 //! The order of events is sound while guest threads run in parallel:
 //!

@@ -159,7 +159,8 @@ impl<R: Read> TraceReader<R> {
 pub struct Sums {
     /// Sums over all events.
     pub totals: Totals,
-    /// The file has no end: its recording was killed. The sums are those of its whole blocks.
+    /// The file has no end: its recording ended before its program. The sums are those of its whole
+    /// blocks.
     pub partial: bool,
 }
 

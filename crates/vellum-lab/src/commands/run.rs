@@ -129,7 +129,8 @@ pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<Str
     notes.extend(native(trace, results, files));
     if trace.partial {
         notes.push(
-            "note: the recording was killed; this is the program up to the trace's last whole block"
+            "note: the recording ended before the program did; the trace goes to its last whole \
+             block"
                 .to_owned(),
         );
     }

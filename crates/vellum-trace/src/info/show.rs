@@ -55,7 +55,7 @@ impl fmt::Display for Info {
         if self.partial {
             writeln!(
                 f,
-                "partial:      the recording was killed; this is what its whole blocks hold"
+                "partial:      the recording ended before its program; these are its whole blocks"
             )?;
         }
         if !self.header.window.is_empty() {

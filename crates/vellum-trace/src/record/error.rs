@@ -130,3 +130,8 @@ impl fmt::Display for RecordError {
 }
 
 impl std::error::Error for RecordError {}
+
+/// Puts what was being done in front of the system's reason.
+pub(super) fn io_error(doing: &'static str) -> impl FnOnce(io::Error) -> RecordError {
+    move |source| RecordError::Io { doing, source }
+}

@@ -1,5 +1,5 @@
 //! Finding the program, its interpreter, QEMU and the plugin.
-use super::RecordError;
+use super::error::RecordError;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

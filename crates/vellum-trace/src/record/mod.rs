@@ -17,98 +17,29 @@ mod error;
 mod find;
 mod input;
 mod native;
+mod options;
 mod output;
 mod plain;
 mod process;
 mod program;
 mod recording;
+mod session;
 pub mod shared;
 mod watch;
 
-use crate::build::{Clock, Window};
-use crate::header::{Header, NativeRun, Recorder};
+use crate::header::NativeRun;
 use crate::totals::Totals;
 use crate::{TraceError, read_totals};
 pub use error::RecordError;
-use input::Input;
+use error::io_error;
+pub use options::{Listener, Options, Silent};
 pub use program::{Choice, Program};
-use recording::{Recording, Tools, Trace};
-use std::ffi::OsString;
-use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use recording::{Run, Trace};
+use session::Session;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 pub use watch::Ended;
-use watch::{Recorders, Watch};
-
-/// What to record and how.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Program and arguments.
-    pub command: Vec<OsString>,
-    /// File to write.
-    pub out: PathBuf,
-    /// Which of the programs that the command starts.
-    pub choice: Choice,
-    /// Which accesses to keep; `None` keeps all.
-    pub window: Option<Window>,
-    /// When to keep accesses, by the clock; `None`: always.
-    pub clock: Option<Clock>,
-    /// End each run after this time.
-    pub stop_after: Option<Duration>,
-    /// The signal that ends a run.
-    pub stop_signal: i32,
-    /// zstd level, [`crate::LEVEL_FAST`] or [`crate::LEVEL_SMALL`].
-    pub level: i32,
-    /// Run natively first?
-    pub native: bool,
-    /// Keep the last part of each file's name?
-    pub names: bool,
-    /// Follow the programs that a program starts? Where the system refuses ptrace, nobody can.
-    pub follow: bool,
-    /// The recorder plugin, if not where [`record`] looks for it.
-    pub plugin: Option<PathBuf>,
-}
-
-impl Options {
-    /// Records `command` completely into `out`, after a native run.
-    pub fn new(command: Vec<OsString>, out: impl Into<PathBuf>) -> Options {
-        Options {
-            command,
-            out: out.into(),
-            choice: Choice::Most,
-            window: None,
-            clock: None,
-            stop_after: None,
-            stop_signal: libc::SIGTERM,
-            level: crate::LEVEL_FAST,
-            native: true,
-            names: true,
-            follow: true,
-            plugin: None,
-        }
-    }
-}
-
-/// Who is told of a recording while it goes on, and can end it. The methods are called from other
-/// threads too.
-pub trait Listener: Sync {
-    /// Has somebody asked to stop?
-    fn stopped(&self) -> bool {
-        false
-    }
-    /// A line for whoever waits.
-    fn say(&self, _line: &str) {}
-    /// So many accesses have been recorded in so much time.
-    fn progress(&self, _accesses: u64, _elapsed: Duration) {}
-}
-
-/// Listens to nothing.
-#[derive(Debug, Clone, Copy)]
-pub struct Silent;
-
-impl Listener for Silent {}
+use watch::Recorders;
 
 /// What a recording gave.
 #[derive(Debug)]
@@ -146,38 +77,6 @@ pub struct RecordReport {
     pub elapsed: Duration,
 }
 
-fn io_error(doing: &'static str) -> impl FnOnce(io::Error) -> RecordError {
-    move |source| RecordError::Io { doing, source }
-}
-
-fn code_of(status: std::process::ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
-}
-
-fn host_text(path: &str) -> String {
-    std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default()
-}
-
-/// What is known of the host before anything runs.
-fn header(options: &Options) -> Header {
-    // SAFETY: sysconf has no preconditions.
-    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let thp = |name: &str| host_text(&format!("/sys/kernel/mm/transparent_hugepage/{name}"));
-    let window = options.window.map(|w| w.to_string());
-    Header {
-        recorder: Recorder::Qemu,
-        arch: "x86_64".into(),
-        page_size: u64::try_from(page_size).unwrap_or(0),
-        host_kernel: host_text("/proc/sys/kernel/osrelease"),
-        host_thp: thp("enabled"),
-        host_thp_defrag: thp("defrag"),
-        host_thp_zero_page: thp("use_zero_page"),
-        host_thp_shmem: thp("shmem_enabled"),
-        window: window.or(options.clock.map(|c| c.to_string())).unwrap_or_default(),
-        ..Header::default()
-    }
-}
-
 /// The exit code of a program, or, where it replaced itself, of the last one in its process.
 fn last_code(programs: &[Program], index: usize) -> Option<i32> {
     let first = programs.get(index)?;
@@ -192,83 +91,19 @@ fn last_code(programs: &[Program], index: usize) -> Option<i32> {
 /// # Errors
 /// [`RecordError`]; no file is left behind then.
 pub fn record(options: &Options, listener: &dyn Listener) -> Result<Report, RecordError> {
-    output::check_output(&options.out)?;
-    let executable = find::command(&options.command)?;
-    let qemu = find::in_path("qemu-x86_64").ok_or(RecordError::NoQemu)?;
-    let qemu = std::path::absolute(qemu).map_err(io_error("looking for qemu-x86_64"))?;
-    let plugin = find::plugin(options.plugin.as_deref()).ok_or(RecordError::NoPlugin)?;
     let recorders = Recorders::default();
-    let header = header(options);
-    let tools = Tools { options, listener, qemu, plugin, header, recorders: &recorders };
-    let input = if options.native { Input::new()? } else { Input::Inherited };
-    let command = || -> Result<Command, RecordError> {
-        let mut c = Command::new(find::resolve(&options.command[0])?);
-        c.arg0(&options.command[0]).args(&options.command[1..]).stdin(input.stdio()?);
-        Ok(c)
-    };
-    let watch = |native| Watch { options, listener, recorders: &recorders, native };
-
-    let mut followed = options.follow;
-    let mut native = None;
-    if options.native && followed {
-        match native::run(command()?, &watch(true)) {
-            Err(e) if e.kind() == io::ErrorKind::Unsupported => followed = false,
-            result => native = Some(result.map_err(io_error("running the program"))?),
-        }
-    }
-    if !followed {
-        cannot_follow(options, listener)?;
-    }
-    if options.native && !followed {
-        let (program, ended) = plain::native(&executable, input.stdio()?, &watch(true))
-            .map_err(io_error("running the program"))?;
-        native = Some((vec![program], ended));
-    }
+    let mut session = Session::new(options, listener, &recorders)?;
+    let native = session.native()?;
     if listener.stopped() || matches!(native, Some((_, Ended::Asked))) {
         return Err(RecordError::Interrupted);
     }
     let native = native.map(|(programs, _)| programs);
     let meant = match &native {
-        Some(programs) => options.choice.of(programs)?,
+        Some(programs) => meant(options, listener, programs)?,
         None => None,
     };
-    if let (Some(programs), Some(meant)) = (&native, meant) {
-        let program = &programs[meant];
-        if !find::is_recordable(&program.path) {
-            return Err(RecordError::WrongProgram(program.path.clone()));
-        }
-        if programs.len() > 1 {
-            let (name, all) = (program.name(), programs.len());
-            listener.say(&format!("recording {name}, number {} of {all} programs", meant + 1));
-        }
-    }
-
     let begin = Instant::now();
-    let doing = "recording the program";
-    let mut run = None;
-    if followed {
-        let recording = Recording::new(&tools, native.as_deref().map(|p| (p, meant)));
-        match native::follow(command()?, recording, &watch(false)) {
-            Err(e) if e.kind() == io::ErrorKind::Unsupported => {
-                cannot_follow(options, listener)?;
-                followed = false;
-            }
-            result => {
-                let ((programs, recording), ended) = result.map_err(io_error(doing))?;
-                run = Some((programs, recording.traces, ended));
-            }
-        }
-    }
-    let (programs, traces, ended) = match run {
-        Some(run) => run,
-        None => {
-            let before = native.as_ref().and_then(|p| p.first());
-            let with = (input.stdio()?, &watch(false));
-            let (program, trace, ended) =
-                plain::record(&tools, before, &executable, with).map_err(io_error(doing))?;
-            (vec![program], vec![trace], ended)
-        }
-    };
+    let Run { programs, traces, ended } = session.record(native.as_deref(), meant)?;
     if traces.is_empty() {
         let missing = native.as_ref().zip(meant).map(|(p, i)| p[i].name());
         return Err(match (missing, &options.choice) {
@@ -296,20 +131,31 @@ pub fn record(options: &Options, listener: &dyn Listener) -> Result<Report, Reco
             Err(e) => return Err(e),
         }
     }
+    if reports.is_empty() {
+        return Err(RecordError::Stopped { code: 0, trace: None, full: None });
+    }
+    let followed = session.followed;
     Ok(Report { traces: reports, programs: native.unwrap_or(programs), followed, ended })
 }
 
-/// Says what cannot be followed, or refuses what needs it.
-fn cannot_follow(options: &Options, listener: &dyn Listener) -> Result<(), RecordError> {
-    if options.choice != Choice::Most {
-        return Err(RecordError::CannotFollow);
+/// Which of the programs that ran natively is meant; `None`: all.
+fn meant(
+    options: &Options,
+    listener: &dyn Listener,
+    programs: &[Program],
+) -> Result<Option<usize>, RecordError> {
+    let meant = options.choice.of(programs)?;
+    if let Some(meant) = meant {
+        let program = &programs[meant];
+        if !find::is_recordable(&program.path) {
+            return Err(RecordError::WrongProgram(program.path.clone()));
+        }
+        if programs.len() > 1 {
+            let (name, all) = (program.name(), programs.len());
+            listener.say(&format!("recording {name}, number {} of {all} programs", meant + 1));
+        }
     }
-    listener.say(&format!(
-        "the system refuses ptrace: what this program starts cannot be followed; record such a \
-         program by its own command: vellum record -o {} -- PROGRAM ARGS",
-        options.out.display()
-    ));
-    Ok(())
+    Ok(meant)
 }
 
 /// Gives a trace its name and sums it up.

@@ -1,5 +1,5 @@
 //! The files of a recording: the trace, and what is beside it until it is complete.
-use super::RecordError;
+use super::error::RecordError;
 use std::path::{Path, PathBuf};
 
 /// Removes a file when the recording is over, however it ended.

@@ -1,9 +1,9 @@
 //! Both runs where ptrace is refused: the command's first program alone.
+use super::native;
 use super::process::Live;
 use super::program::Program;
-use super::recording::{Tools, Trace};
+use super::recording::{Run, Tools};
 use super::watch::{Ended, Watch};
-use super::{code_of, native};
 use crate::header::NativeRun;
 use std::ffi::OsString;
 use std::io;
@@ -34,7 +34,7 @@ fn wait(pid: i32) -> io::Result<(i32, libc::rusage)> {
 }
 
 /// Runs a command to its end: exit code and figures.
-fn run(mut command: Command, watch: &Watch<'_>) -> io::Result<(i32, NativeRun, Ended)> {
+fn run(mut command: Command, watch: &Watch<'_>) -> io::Result<((i32, NativeRun), Ended)> {
     let begin = Instant::now();
     let pid = i32::try_from(command.spawn()?.id()).unwrap_or(-1);
     let live = Live::of(pid);
@@ -55,7 +55,7 @@ fn run(mut command: Command, watch: &Watch<'_>) -> io::Result<(i32, NativeRun, E
         wall_us: u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX),
         thp_off: watch.native,
     };
-    Ok((code_of(ExitStatus::from_raw(status)), figures, ended))
+    Ok(((code_of(ExitStatus::from_raw(status)), figures), ended))
 }
 
 /// The native run of an executable with its arguments.
@@ -66,7 +66,7 @@ pub(super) fn native(
 ) -> io::Result<(Program, Ended)> {
     let mut c = Command::new(&command[0]);
     c.args(&command[1..]).stdin(stdin);
-    let (code, native, ended) = run(native::silent(c), watch)?;
+    let ((code, native), ended) = run(native::silent(c), watch)?;
     Ok((Program { native, code: Some(code), ..program(command) }, ended))
 }
 
@@ -76,16 +76,22 @@ pub(super) fn record(
     before: Option<&Program>,
     command: &[OsString],
     (stdin, watch): (Stdio, &Watch<'_>),
-) -> io::Result<(Program, Trace, Ended)> {
+) -> io::Result<Run> {
     let program = program(command);
     let (trace, words) = tools.begin(0, &program, before.map(|p| (0, p)))?;
     let mut c = Command::new(&words[0]);
     c.args(&words[1..]).args(command).stdin(stdin);
-    let (code, _, ended) = run(c, watch)?;
-    Ok((Program { code: Some(code), ..program }, trace, ended))
+    let ((code, _), ended) = run(c, watch)?;
+    let program = Program { code: Some(code), ..program };
+    Ok(Run { programs: vec![program], traces: vec![trace], ended })
 }
 
 fn program(command: &[OsString]) -> Program {
     let path = command.first().map(Into::into).unwrap_or_default();
     Program { path, args: command.to_vec(), ..Program::default() }
+}
+
+/// Exit code, or 128 and the signal.
+fn code_of(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

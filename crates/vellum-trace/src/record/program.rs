@@ -1,8 +1,10 @@
 //! A program that a command started, and which of several is meant.
-use super::RecordError;
+use super::error::RecordError;
 use crate::header::NativeRun;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What ran in one process from an exec to the next, or to the process's end.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +15,10 @@ pub struct Program {
     pub args: Vec<OsString>,
     /// The directory in which it was started.
     pub dir: PathBuf,
+    /// Its environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Was its standard input a pipe or a socket, from another program perhaps?
+    pub reads_pipe: bool,
     /// Its process.
     pub pid: i32,
     /// What it cost.
@@ -32,6 +38,16 @@ impl Program {
     /// The last part of its executable's name.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// The command that runs it by itself.
+    pub fn command(&self) -> Command {
+        let mut c = Command::new(&self.path);
+        let (name, args) = self.args.split_first().map_or((None, &[][..]), |(n, a)| (Some(n), a));
+        c.args(args).current_dir(&self.dir).env_clear();
+        c.envs(self.environment.iter().map(|(k, v)| (k, v)));
+        c.arg0(name.map_or(self.path.as_os_str(), |n| n.as_os_str()));
+        c
     }
 
     /// Is it called that: by its executable, or by the name it was started with?

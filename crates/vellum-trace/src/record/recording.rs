@@ -1,10 +1,12 @@
 //! The second run: the program that is meant runs under the recorder, all others natively.
+use super::error::RecordError;
+use super::find;
+use super::options::{Listener, Options};
 use super::output::{Temporary, beside, numbered};
 use super::process::Observer;
 use super::program::{Choice, Program};
 use super::shared::Shared;
-use super::watch::{Recorders, finish};
-use super::{Listener, Options, RecordError, find};
+use super::watch::{Ended, Recorders, finish};
 use crate::header::Header;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -39,6 +41,13 @@ pub(super) struct Trace {
     pub(super) partial: Temporary,
     _meta: Temporary,
     shared: Arc<Shared>,
+}
+
+/// What the recorded run gave.
+pub(super) struct Run {
+    pub(super) programs: Vec<Program>,
+    pub(super) traces: Vec<Trace>,
+    pub(super) ended: Ended,
 }
 
 /// A path inside QEMU's option syntax, where a comma is written twice.

@@ -1,7 +1,7 @@
 //! Watching over a run: its clock, its disk, and whoever wants it to end.
+use super::options::{Listener, Options};
 use super::process::Live;
 use super::shared::Shared;
-use super::{Listener, Options};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -66,7 +66,10 @@ fn native(trace: &RecordReport) -> Option<String> {
 fn notes(trace: &RecordReport, report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if trace.partial {
-        lines.push("note: the recording was killed; the trace goes to its last whole block".into());
+        lines.push(
+            "note: the recording ended before the program; the trace goes to its last whole block"
+                .into(),
+        );
     }
     match trace.exit_code {
         0 => {}
@@ -117,16 +120,15 @@ fn others(report: &Report, args: &RecordArgs) -> Vec<String> {
     ]
 }
 
-/// The command that uses the trace, unless it is of a program that only started others.
+/// The command that uses the trace, unless it has nothing to say: it is too small, or of a program
+/// that only started others.
 fn next(report: &Report) -> Option<String> {
-    let useful = |t: &&RecordReport| t.totals.execs == 0 && (t.totals.forks == 0 || known(t));
-    let known = report.traces.iter().filter(useful).max_by_key(|t| t.totals.touched_pages)?;
-    Some(format!("next: vellum run --trace {} --machine milan --vs thp=always", shown(known)))
-}
-
-/// Was the program chosen by what it cost natively?
-fn known(trace: &RecordReport) -> bool {
-    trace.native.is_some()
+    let is_useful = |t: &&RecordReport| {
+        let starts_others = t.totals.execs > 0 || (t.totals.forks > 0 && t.native.is_none());
+        !starts_others && info::too_small(&t.totals, t.native.as_ref()).is_none()
+    };
+    let best = report.traces.iter().filter(is_useful).max_by_key(|t| t.totals.touched_pages)?;
+    Some(format!("next: vellum run --trace {} --machine milan --vs thp=always", shown(best)))
 }
 
 /// What ran besides the program that was recorded, and is therefore missing.

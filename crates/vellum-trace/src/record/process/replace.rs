@@ -12,9 +12,9 @@ const EXECVE: [u8; 8] = [0xb8, 59, 0, 0, 0, 0x0f, 0x05, 0xcc];
 /// we stay well inside.
 const ROOM: usize = 120 << 10;
 
-/// Makes a process at the stop of its exec execute another program as its first instruction. `front`
-/// is the program and its first arguments; the process's own, but for the name of its program, come
-/// behind them. Environment, directory, descriptors and signals stay as they are.
+/// Makes a process at the stop of its exec execute another program as its first instruction.
+/// `front` is the program and its first arguments; the process's own, but for the name of its
+/// program, come behind them. Environment, directory, descriptors and signals stay as they are.
 ///
 /// At that stop the registers of the new program are set and no instruction has run. The stack is
 /// as the System V ABI says: number of arguments, their pointers, null, the environment's pointers.

@@ -25,7 +25,7 @@ fn pipe() -> io::Result<(File, File)> {
 ///
 /// # Errors
 /// `Unsupported` where ptrace is refused; nothing runs then.
-pub(in crate::record) fn start(mut command: Command) -> io::Result<i32> {
+pub(crate) fn start(mut command: Command) -> io::Result<i32> {
     let (mut told, tell) = pipe()?;
     let (gone, mut go) = pipe()?;
     let (tell_fd, gone_fd) = (tell.as_raw_fd(), gone.as_raw_fd());

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Who is told of what happens, while the process concerned stands still.
-pub(in crate::record) trait Observer {
+pub(crate) trait Observer {
     /// A process has become this program, the `index`th: what shall run in its place, if anything?
     /// The answer is another program and the arguments in front of this one's.
     fn started(&mut self, index: usize, program: &Program) -> io::Result<Option<Vec<CString>>>;
@@ -21,7 +21,7 @@ pub(in crate::record) trait Observer {
 
 /// The processes that live, for whoever wants to end them.
 #[derive(Default)]
-pub(in crate::record) struct Live(Mutex<BTreeSet<i32>>);
+pub(crate) struct Live(Mutex<BTreeSet<i32>>);
 
 impl Live {
     fn pids(&self) -> MutexGuard<'_, BTreeSet<i32>> {
@@ -29,17 +29,17 @@ impl Live {
     }
 
     /// One that is no tracer's.
-    pub(in crate::record) fn of(pid: i32) -> Live {
+    pub(crate) fn of(pid: i32) -> Live {
         Live(Mutex::new(BTreeSet::from([pid])))
     }
 
     /// The CPU time of all of them.
-    pub(in crate::record) fn cpu_time(&self) -> Duration {
+    pub(crate) fn cpu_time(&self) -> Duration {
         self.pids().iter().map(|pid| Duration::from_nanos(usage::cpu_ns(*pid))).sum()
     }
 
     /// Sends a signal to all of them.
-    pub(in crate::record) fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         for pid in self.pids().iter() {
             // SAFETY: kill has no preconditions. A number is not reused while it is in the list:
             // its process is removed from there before it is gone for good.
@@ -72,9 +72,9 @@ struct Process {
 }
 
 /// Follows processes and lists their programs.
-pub(in crate::record) struct Tracer<'a, O> {
-    pub(in crate::record) programs: Vec<Program>,
-    pub(in crate::record) observer: O,
+pub(crate) struct Tracer<'a, O> {
+    pub(crate) programs: Vec<Program>,
+    pub(crate) observer: O,
     processes: HashMap<i32, Process>,
     /// Which process a thread belongs to.
     threads: HashMap<i32, i32>,
@@ -84,14 +84,14 @@ pub(in crate::record) struct Tracer<'a, O> {
 
 impl<'a, O: Observer> Tracer<'a, O> {
     /// `thp_off`: what the figures shall say of huge pages.
-    pub(in crate::record) fn new(observer: O, live: &'a Live, thp_off: bool) -> Self {
+    pub(crate) fn new(observer: O, live: &'a Live, thp_off: bool) -> Self {
         let (processes, threads) = (HashMap::new(), HashMap::new());
         Tracer { programs: Vec::new(), observer, processes, threads, live, thp_off }
     }
 
     /// Follows a process, which this thread has [started](super::start), and all that it makes,
     /// until none is left.
-    pub(in crate::record) fn follow(&mut self, first: i32) -> io::Result<()> {
+    pub(crate) fn follow(&mut self, first: i32) -> io::Result<()> {
         self.know(first, None);
         while let Some((tid, what)) = ptrace::wait()? {
             match what {
@@ -192,9 +192,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
         }
         self.settle(pid, None);
-        let (path, args, dir) = usage::command(pid);
         let index = self.programs.len();
-        let program = Program { path, args, dir, pid, ..Program::default() };
+        let program = usage::program(pid);
         let instead = self.observer.started(index, &program)?;
         self.programs.push(program);
         if let Some(front) = &instead {

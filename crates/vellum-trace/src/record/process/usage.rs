@@ -1,7 +1,7 @@
 //! What `/proc` says of a process.
+use crate::record::program::Program;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 
 /// What a process has used so far, all its threads together.
 #[derive(Clone, Copy, Default)]
@@ -105,11 +105,28 @@ pub(super) fn is_fatal(pid: i32, signal: i32) -> bool {
     !HARMLESS.contains(&signal) && (set("SigCgt") | set("SigIgn")) & bit == 0
 }
 
-/// Executable, arguments and directory.
-pub(super) fn command(pid: i32) -> (PathBuf, Vec<OsString>, PathBuf) {
+/// The program that a process has become.
+pub(super) fn program(pid: i32) -> Program {
     let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let line = line.strip_suffix(&[0]).unwrap_or(&line);
-    let args = line.split(|b| *b == 0).map(|a| OsString::from_vec(a.to_vec())).collect();
-    (link("exe"), args, link("cwd"))
+    let texts = |name: &str| -> Vec<OsString> {
+        let all = std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let texts = all.split_inclusive(|b| *b == 0).map(|t| t.strip_suffix(&[0]).unwrap_or(t));
+        texts.map(|t| OsString::from_vec(t.to_vec())).collect()
+    };
+    let environment = texts("environ").into_iter().filter_map(|text| {
+        let text = text.into_vec();
+        let cut = text.iter().position(|b| *b == b'=')?;
+        let (key, value) = (text[..cut].to_vec(), text[cut + 1..].to_vec());
+        Some((OsString::from_vec(key), OsString::from_vec(value)))
+    });
+    let stdin = link("fd/0").into_os_string().into_vec();
+    Program {
+        path: link("exe"),
+        args: texts("cmdline"),
+        dir: link("cwd"),
+        environment: environment.collect(),
+        reads_pipe: stdin.starts_with(b"pipe:") || stdin.starts_with(b"socket:"),
+        pid,
+        ..Program::default()
+    }
 }
