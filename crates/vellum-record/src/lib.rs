@@ -2,9 +2,7 @@
 //!
 //! `vellum record` runs `qemu-x86_64 -plugin libvellum_record.so,out=FILE[,meta=FILE]
 //! [,window=S:K[:P]][,clock=A:K][,level=N][,names=off] PROGRAM`, after a native run; its figures
-//! are in `meta`, and a page that both sides write to while the program runs. A ticker writes what
-//! there is to the file four times a second, so that little is lost when somebody kills the
-//! program.
+//! are in `meta`, behind a page that both sides map while the program runs.
 //!
 //! The order of events is sound while guest threads run in parallel:
 //!

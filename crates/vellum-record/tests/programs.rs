@@ -158,6 +158,9 @@ fn a_program_that_the_second_run_does_not_start_is_recorded_by_itself() {
     assert_eq!(command(&o.out), [act.as_str(), "16"]);
     let t = &report.traces[0];
     assert!(t.native.is_some_and(|n| n.minor_faults >= 16 * MIB) && t.program == Some(1));
+    // A pipe that nobody writes to is no such program.
+    let o = shell(&dir, format!("cd {d}; test -e more || : | (sleep 1; {act} 16); : > more"));
+    assert_eq!(recorded(&o).traces[0].program, Some(2), "after sleep");
     // What reads from another program cannot run by itself.
     let o = shell(&dir, format!("cd {d}; test -e too || echo | {act} 16 cat; : > too"));
     let e = record(&o, &Silent).expect_err("nothing to read");

@@ -17,7 +17,7 @@ pub struct Program {
     pub dir: PathBuf,
     /// Its environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Was its standard input a pipe or a socket, from another program perhaps?
+    /// Could something arrive at its standard input from another program?
     pub reads_pipe: bool,
     /// Its process.
     pub pid: i32,

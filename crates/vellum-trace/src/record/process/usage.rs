@@ -1,7 +1,10 @@
 //! What `/proc` says of a process.
 use crate::record::program::Program;
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::OpenOptionsExt;
 
 /// What a process has used so far, all its threads together.
 #[derive(Clone, Copy, Default)]
@@ -105,6 +108,23 @@ pub(super) fn is_fatal(pid: i32, signal: i32) -> bool {
     !HARMLESS.contains(&signal) && (set("SigCgt") | set("SigIgn")) & bit == 0
 }
 
+/// Can something arrive at the process's standard input from another? A pipe that nobody writes to,
+/// which `make` gives to all but one of its commands, brings nothing.
+fn reads_pipe(pid: i32) -> bool {
+    let stdin = format!("/proc/{pid}/fd/0");
+    let link = std::fs::read_link(&stdin).unwrap_or_default().into_os_string().into_vec();
+    if !link.starts_with(b"pipe:") {
+        return link.starts_with(b"socket:");
+    }
+    let Ok(pipe) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(stdin) else {
+        return true;
+    };
+    let mut state = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live element, and no waiting.
+    unsafe { libc::poll(&mut state, 1, 0) };
+    state.revents != libc::POLLHUP
+}
+
 /// The program that a process has become.
 pub(super) fn program(pid: i32) -> Program {
     let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).unwrap_or_default();
@@ -119,13 +139,12 @@ pub(super) fn program(pid: i32) -> Program {
         let (key, value) = (text[..cut].to_vec(), text[cut + 1..].to_vec());
         Some((OsString::from_vec(key), OsString::from_vec(value)))
     });
-    let stdin = link("fd/0").into_os_string().into_vec();
     Program {
         path: link("exe"),
         args: texts("cmdline"),
         dir: link("cwd"),
         environment: environment.collect(),
-        reads_pipe: stdin.starts_with(b"pipe:") || stdin.starts_with(b"socket:"),
+        reads_pipe: reads_pipe(pid),
         pid,
         ..Program::default()
     }
