@@ -90,7 +90,7 @@ impl Sink {
                 self.complain(&e);
             }
             if let Some(shared) = &self.shared {
-                shared.count(self.builder.totals().recorded_accesses());
+                shared.count(self.builder.totals().recorded_accesses(), self.builder.written());
             }
             if let Some(done) = answer {
                 let _ = done.send(());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use vellum_trace::build::Clock;
 use vellum_trace::event::{Change, Event};
 use vellum_trace::read_totals;
-use vellum_trace::record::{Ended, Listener, Options, Report, Silent, record};
+use vellum_trace::record::{Ended, Listener, Options, Progress, Report, Silent, record};
 
 const MIB: u64 = 256;
 
@@ -86,8 +86,8 @@ impl Listener for Impatient {
     fn stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
-    fn progress(&self, accesses: u64, _: Duration) {
-        self.0.fetch_or(accesses > 0, Ordering::Relaxed);
+    fn progress(&self, p: &Progress) {
+        self.0.fetch_or(p.accesses > 0 && p.written > 0, Ordering::Relaxed);
     }
 }
 

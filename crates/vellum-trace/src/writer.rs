@@ -89,6 +89,11 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.at
+    }
+
     /// Sums so far.
     pub fn totals(&self) -> &Totals {
         &self.totals

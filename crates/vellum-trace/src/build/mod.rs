@@ -447,6 +447,11 @@ impl<W: Write> Builder<W> {
         self.writer.flush()
     }
 
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.writer.written()
+    }
+
     /// The trailer that would end the trace here, see [`TraceWriter::checkpoint`].
     ///
     /// # Errors

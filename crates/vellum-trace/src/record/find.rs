@@ -3,7 +3,7 @@ use super::error::RecordError;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const PLUGIN: &str = "libvellum_record.so";
@@ -72,6 +72,16 @@ pub(super) fn is_recordable(p: &Path) -> bool {
     head_of(p).is_ok_and(|head| is_x86_64(&head))
 }
 
+/// Would the system give that executable other rights than ours? Not while it is traced.
+pub(super) fn is_privileged(p: &Path) -> bool {
+    // SAFETY: geteuid and getegid have no preconditions.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    std::fs::metadata(p).is_ok_and(|m| {
+        let set = |bit, other| m.permissions().mode() & bit != 0 && other;
+        set(libc::S_ISUID, m.uid() != user) || set(libc::S_ISGID, m.gid() != group)
+    })
+}
+
 fn head_of(p: &Path) -> Result<Vec<u8>, RecordError> {
     let file = std::fs::File::open(p).map_err(|_| RecordError::NoProgram(p.into()))?;
     let mut head = Vec::new();
@@ -107,6 +117,21 @@ mod tests {
         assert_eq!(found[1..], ["-e".into(), script.clone().into_os_string(), "x".into()]);
         assert!(found[0].to_string_lossy().contains("sh"));
         std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn a_program_has_special_rights_if_they_are_another_s() {
+        let file = std::env::temp_dir().join(format!("vellum-rights-{}", std::process::id()));
+        std::fs::write(&file, "").expect("a file");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o4755)).expect("mode");
+        assert!(!is_privileged(&file), "our own");
+        // Only the superuser can give files away.
+        if std::os::unix::fs::chown(&file, Some(1), None).is_ok() {
+            assert!(!is_privileged(&file), "giving away takes the bit");
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o4755)).expect("mode");
+            assert!(is_privileged(&file));
+        }
+        std::fs::remove_file(&file).expect("removed");
     }
 
     #[test]

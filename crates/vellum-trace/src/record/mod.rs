@@ -32,7 +32,7 @@ use crate::totals::Totals;
 use crate::{TraceError, read_totals};
 pub use error::RecordError;
 use error::io_error;
-pub use options::{Listener, Options, Silent};
+pub use options::{Listener, Options, Progress, Silent};
 pub use program::{Choice, Program};
 use recording::{Run, Trace};
 use session::Session;

@@ -63,8 +63,21 @@ pub trait Listener: Sync {
     }
     /// A line for whoever waits.
     fn say(&self, _line: &str) {}
-    /// So many accesses have been recorded in so much time.
-    fn progress(&self, _accesses: u64, _elapsed: Duration) {}
+    /// How far a run is.
+    fn progress(&self, _progress: &Progress) {}
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// Is it the native run? Then nothing is recorded.
+    pub native: bool,
+    /// How long it has taken.
+    pub elapsed: Duration,
+    /// Accesses recorded.
+    pub accesses: u64,
+    /// Bytes written.
+    pub written: u64,
 }
 
 /// Listens to nothing.

@@ -38,6 +38,15 @@ impl<'a> Session<'a> {
         let plugin = find::plugin(options.plugin.as_deref()).ok_or(RecordError::NoPlugin)?;
         let header = header(options);
         let tools = Tools { options, listener, qemu, plugin, header, recorders };
+        if find::is_privileged(std::path::Path::new(&executable[0])) {
+            listener.say(&format!(
+                "{} runs without its special rights, since the system does not give them to a \
+                 program that is followed; record what it starts: vellum record -o {} -- PROGRAM \
+                 ARGS",
+                executable[0].display(),
+                options.out.display()
+            ));
+        }
         // One run alone reads what there is as it comes.
         let input = if options.native { Input::new()? } else { Input::Inherited };
         Ok(Session { options, listener, tools, executable, input, followed: options.follow })

@@ -18,6 +18,7 @@ const PAGE: usize = 4096;
 #[repr(C)]
 struct Counters {
     accesses: AtomicU64,
+    written: AtomicU64,
     begun: AtomicU32,
     /// 1 and the exit code that the trace shall end with; 0: go on.
     finish: AtomicU32,
@@ -91,14 +92,20 @@ impl Shared {
         self.counters().begun.load(Ordering::Acquire) != 0
     }
 
-    /// States how many accesses there were.
-    pub fn count(&self, accesses: u64) {
+    /// States how many accesses there were, and how many bytes the trace has.
+    pub fn count(&self, accesses: u64, written: u64) {
         self.counters().accesses.store(accesses, Ordering::Relaxed);
+        self.counters().written.store(written, Ordering::Relaxed);
     }
 
     /// How many accesses there were.
     pub fn accesses(&self) -> u64 {
         self.counters().accesses.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the trace so far.
+    pub fn written(&self) -> u64 {
+        self.counters().written.load(Ordering::Relaxed)
     }
 
     /// Asks the recorder to end the trace with this exit code.

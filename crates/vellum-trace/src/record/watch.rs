@@ -1,5 +1,5 @@
 //! Watching over a run: its clock, its disk, and whoever wants it to end.
-use super::options::{Listener, Options};
+use super::options::{Listener, Options, Progress};
 use super::process::Live;
 use super::shared::Shared;
 use std::io;
@@ -48,8 +48,10 @@ impl Recorders {
         self.all().iter().find_map(|r| r.failure())
     }
 
-    fn accesses(&self) -> u64 {
-        self.all().iter().map(|r| r.accesses()).sum()
+    /// Accesses and bytes of all traces.
+    fn sums(&self) -> (u64, u64) {
+        let add = |sum: (u64, u64), r: &Arc<Shared>| (sum.0 + r.accesses(), sum.1 + r.written());
+        self.all().iter().fold((0, 0), add)
     }
 
     /// Has them write their traces to the end now.
@@ -89,9 +91,9 @@ impl Watch<'_> {
             std::thread::sleep(LOOK);
             if told.elapsed() >= TELL {
                 told = Instant::now();
-                if !self.native {
-                    self.listener.progress(self.recorders.accesses(), begin.elapsed());
-                }
+                let (accesses, written) = self.recorders.sums();
+                let (native, elapsed) = (self.native, begin.elapsed());
+                self.listener.progress(&Progress { native, elapsed, accesses, written });
             }
             if self.native && !waits && begin.elapsed() > WAITING {
                 waits = live.cpu_time() < WAITING / 10;

@@ -19,7 +19,7 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     let options = options(args)?;
     // Ctrl-C reaches the recorded program too and ends it; we live on to say so and to clear up.
     crate::interrupt::install();
-    let screen = Screen { args, progress: Progress::line() };
+    let screen = Screen(Progress::line());
     let result = record::record(&options, &screen);
     drop(screen);
     let report = result.map_err(|e| match e {
@@ -81,29 +81,26 @@ fn options(args: &RecordArgs) -> Result<Options, LabError> {
 }
 
 /// Tells whoever waits at a terminal.
-struct Screen<'a> {
-    args: &'a RecordArgs,
-    progress: Progress,
-}
+struct Screen(Progress);
 
-impl Listener for Screen<'_> {
+impl Listener for Screen {
     fn stopped(&self) -> bool {
         crate::interrupt::requested()
     }
     fn say(&self, line: &str) {
-        self.progress.suspend(|| eprintln!("note: {line}"));
+        self.0.suspend(|| eprintln!("note: {line}"));
     }
-    fn progress(&self, accesses: u64, elapsed: Duration) {
-        let mut partial = self.args.output.as_os_str().to_owned();
-        partial.push(".partial");
-        let size = std::fs::metadata(partial).map_or(0, |m| m.len());
-        let rate = accesses as f64 / elapsed.as_secs_f64().max(1e-9);
-        self.progress.say(&format!(
-            "recording: {:.0} s, {} accesses ({}/s), {}",
-            elapsed.as_secs_f64(),
-            number::scaled(accesses as i64),
+    fn progress(&self, p: &record::Progress) {
+        let seconds = p.elapsed.as_secs_f64();
+        if p.native {
+            return self.0.say(&format!("running natively: {seconds:.0} s"));
+        }
+        let rate = p.accesses as f64 / seconds.max(1e-9);
+        self.0.say(&format!(
+            "recording: {seconds:.0} s, {} accesses ({}/s), {}",
+            number::scaled(p.accesses as i64),
             number::scaled(rate as i64),
-            number::bytes(size as i64)
+            number::bytes(p.written as i64)
         ));
     }
 }

@@ -124,7 +124,8 @@ fn others(report: &Report, args: &RecordArgs) -> Vec<String> {
 /// that only started others.
 fn next(report: &Report) -> Option<String> {
     let is_useful = |t: &&RecordReport| {
-        let starts_others = t.totals.execs > 0 || (t.totals.forks > 0 && t.native.is_none());
+        let is_chosen = report.followed && t.native.is_some();
+        let starts_others = t.totals.execs > 0 || (t.totals.forks > 0 && !is_chosen);
         !starts_others && info::too_small(&t.totals, t.native.as_ref()).is_none()
     };
     let best = report.traces.iter().filter(is_useful).max_by_key(|t| t.totals.touched_pages)?;
@@ -149,4 +150,40 @@ pub(crate) fn other_programs(t: &Totals) -> Vec<String> {
         );
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use vellum_trace::NativeRun;
+
+    #[test]
+    fn the_next_command_is_offered_for_a_trace_that_has_something_to_say() {
+        let report = |forks, execs, native: bool, followed| {
+            let trace = RecordReport {
+                out: "x.vt".into(),
+                program: None,
+                native: native.then(NativeRun::default),
+                native_code: None,
+                exit_code: 0,
+                totals: Totals { touched_pages: 5000, forks, execs, ..Totals::default() },
+                partial: false,
+                bytes: 0,
+                elapsed: Duration::ZERO,
+            };
+            Report { traces: vec![trace], programs: Vec::new(), followed, ended: Ended::Itself }
+        };
+        let offers = |forks, execs, native, followed| {
+            next(&report(forks, execs, native, followed)).is_some()
+        };
+        assert!(offers(0, 0, true, true) && offers(0, 0, false, false));
+        assert!(offers(3, 0, true, true), "it has the most faults, whatever it starts");
+        assert!(!offers(3, 0, false, true), "nobody knows what its children did");
+        assert!(!offers(3, 0, true, false), "nor here");
+        assert!(!offers(0, 1, true, true), "it became another program");
+        let mut small = report(0, 0, true, true);
+        small.traces[0].totals.touched_pages = 100;
+        assert_eq!(next(&small), None);
+    }
 }
