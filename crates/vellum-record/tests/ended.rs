@@ -67,7 +67,7 @@ fn a_service_is_stopped_after_its_time_and_its_trace_is_whole() {
     for (what, code) in [("wait", 5), ("sleep", 128 + 15)] {
         let dir = scratch(what);
         let mut o = options(&dir, what);
-        o.stop_after = Some(Duration::from_secs(2));
+        o.stop_after = Some(Duration::from_secs(4));
         let report = record(&o, &Silent).unwrap_or_else(|e| panic!("{e}"));
         let t = &report.traces[0];
         assert!(matches!(report.ended, Ended::Clock));

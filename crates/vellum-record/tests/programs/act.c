@@ -27,8 +27,10 @@ static void leave(int signal)
 
 int main(int argc, char **argv)
 {
-    touch(atol(argv[1]));
     const char *what = argc > 2 ? argv[2] : "";
+    if (!strcmp(what, "wait"))
+        signal(SIGTERM, leave);
+    touch(atol(argv[1]));
     if (!strcmp(what, "cat")) {
         char line[256];
         while (fgets(line, sizeof line, stdin))
@@ -49,11 +51,7 @@ int main(int argc, char **argv)
         for (long i = 0; i < 8 << 20; i++)
             many[i & 8191] = i;
         kill(getpid(), SIGKILL);
-    } else if (!strcmp(what, "wait")) {
-        signal(SIGTERM, leave);
-        for (;;)
-            pause();
-    } else if (!strcmp(what, "sleep")) {
+    } else if (!strcmp(what, "wait") || !strcmp(what, "sleep")) {
         for (;;)
             pause();
     }

@@ -6,7 +6,7 @@ use vellum_trace::{Totals, info};
 use crate::cli::RecordArgs;
 use crate::report::number;
 
-/// So many other programs are named.
+/// So many names of other programs are told.
 const NAMED: usize = 8;
 
 /// All of it, what matters most first.
@@ -105,14 +105,27 @@ fn others(report: &Report, args: &RecordArgs) -> Vec<String> {
     if natively {
         rest.sort_by_key(|(i, p)| (std::cmp::Reverse(p.native.minor_faults), *i));
     }
-    let names = rest.iter().take(NAMED).map(|(i, p)| {
-        let faults = number::grouped(p.native.minor_faults as i64);
+    // One of each name, the one with the most faults, and how many more there are.
+    let mut named: Vec<(String, Vec<(usize, &Program)>)> = Vec::new();
+    for (i, program) in rest {
+        match named.iter_mut().find(|(name, _)| *name == program.name()) {
+            Some((_, same)) => same.push((i, program)),
+            None => named.push((program.name(), vec![(i, program)])),
+        }
+    }
+    let told = named.iter().take(NAMED).map(|(name, same)| {
+        let (first, program) = same[0];
+        let faults = number::grouped(program.native.minor_faults as i64);
         let faults = if natively { format!(" ({faults} faults)") } else { String::new() };
-        format!("{} {}{faults}", i + 1, p.name())
+        let more = match same.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more of that name"),
+        };
+        format!("{} {name}{faults}{more}", first + 1)
     });
-    let mut list = names.collect::<Vec<_>>().join(", ");
-    if rest.len() > NAMED {
-        list += &format!(" and {} more", rest.len() - NAMED);
+    let mut list = told.collect::<Vec<_>>().join(", ");
+    if named.len() > NAMED {
+        list += &format!(", {} more names", named.len() - NAMED);
     }
     vec![
         format!("not recorded: {list}"),
@@ -157,6 +170,34 @@ mod tests {
     use super::*;
     use std::time::Duration;
     use vellum_trace::NativeRun;
+
+    #[test]
+    fn the_other_programs_are_told_by_name_the_largest_first() {
+        use clap::Parser;
+        let program = |name: &str, minor_faults| Program {
+            path: format!("/bin/{name}").into(),
+            native: NativeRun { minor_faults, ..NativeRun::default() },
+            ..Program::default()
+        };
+        let all = [("sh", 10), ("ls", 7), ("cat", 90), ("sh", 30), ("sh", 20)];
+        let report = Report {
+            traces: Vec::new(),
+            programs: all.iter().map(|(name, faults)| program(name, *faults)).collect(),
+            followed: true,
+            ended: Ended::Itself,
+        };
+        let words = ["vellum", "record", "-o", "x.vt", "--", "true"];
+        let Some(crate::cli::Command::Record(args)) = crate::cli::Cli::parse_from(words).command
+        else {
+            panic!("a recording");
+        };
+        let lines = others(&report, &args);
+        assert_eq!(
+            lines[0],
+            "not recorded: 3 cat (90 faults), 4 sh (30 faults) and 2 more of that name, \
+             2 ls (7 faults)"
+        );
+    }
 
     #[test]
     fn the_next_command_is_offered_for_a_trace_that_has_something_to_say() {
