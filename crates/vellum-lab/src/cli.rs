@@ -40,7 +40,7 @@ leaves a trace up to there; so does Ctrl-C.
 Examples:
   vellum record -o sort.vt -- sh -c 'seq 1 200000 | sort -R | tail -1'
   vellum record -o as.vt --process as -- gcc -c my.c           the assembler, not the compiler
-  vellum record -o all.vt --follow -- make                     all-1.vt, all-2.vt, ...
+  vellum record -o all.vt --follow -- make -B                  all-1.vt, all-2.vt, ...
   vellum record -o www.vt --no-native --stop-after 60s -- python3 -m http.server
   vellum record -o db.vt --after 10s --for 30s --stop INT --stop-after 45s -- my-server";
 
