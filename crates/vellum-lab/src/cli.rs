@@ -32,6 +32,18 @@ how fast the library is on this computer
 
 Exit code: 0 done, 1 it failed, 2 it was asked wrongly, 130 stopped by Ctrl-C.";
 
+const RECORD_EXAMPLES: &str = "\
+Programs that the command starts are followed, through scripts, pipes and drivers. The one that
+takes the most page faults is recorded, the others run as ever. A program that crashes or is killed
+leaves a trace up to there; so does Ctrl-C.
+
+Examples:
+  vellum record -o sort.vt -- sh -c 'seq 1 200000 | sort -R | tail -1'
+  vellum record -o as.vt --process as -- gcc -c my.c           the assembler, not the compiler
+  vellum record -o all.vt --follow -- make -B                  all-1.vt, all-2.vt, ...
+  vellum record -o www.vt --no-native --stop-after 60s -- python3 -m http.server
+  vellum record -o db.vt --after 10s --for 30s --stop INT --stop-after 45s -- my-server";
+
 const RUN_EXAMPLES: &str = "\
 The first column is the base: Linux's choices, with the huge pages of the host that was recorded.
 Each --vs adds a column: the base with those switches changed, and its ratio to the base. The last
@@ -101,6 +113,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a program natively once, then under the recorder, and write its trace
+    #[command(after_help = RECORD_EXAMPLES)]
     Record(RecordArgs),
     /// Replay a trace on a simulated machine and print its counters
     #[command(after_help = RUN_EXAMPLES)]
@@ -134,10 +147,30 @@ pub struct RecordArgs {
     /// The trace to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Of the programs that the command starts, record this one: its number in the order of their
+    /// start, or its name [default: the one with the most page faults]
+    #[arg(long, value_name = "N|NAME", conflicts_with = "follow")]
+    pub process: Option<OsString>,
+    /// Record all programs that the command starts, a trace each: FILE-1, FILE-2, ...
+    #[arg(long)]
+    pub follow: bool,
     /// Leave out SKIP accesses, then keep KEEP (of every PERIOD); suffixes k, M, G; first touches
     /// are always kept
-    #[arg(long, value_name = "SKIP,KEEP[,PERIOD]")]
+    #[arg(long, value_name = "SKIP,KEEP[,PERIOD]", conflicts_with_all = ["after", "keep"])]
     pub window: Option<String>,
+    /// Leave out accesses until this time has passed (250ms, 10s, 2m); first touches are always
+    /// kept
+    #[arg(long, value_name = "DURATION")]
+    pub after: Option<String>,
+    /// Keep accesses for so long; later, only first touches
+    #[arg(long = "for", value_name = "DURATION")]
+    pub keep: Option<String>,
+    /// End each run after this time, and keep the trace: for services
+    #[arg(long, value_name = "DURATION")]
+    pub stop_after: Option<String>,
+    /// The signal that ends a run, by name or number
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
+    pub stop: String,
     /// Skip the native run: the trace then has no native figures to compare with
     #[arg(long)]
     pub no_native: bool,

@@ -34,14 +34,17 @@ pub struct Trace {
     pub header: Header,
     /// Sums over all events.
     pub totals: Totals,
+    /// Does it end before its program did?
+    pub partial: bool,
 }
 
 impl Trace {
     /// Reads header and trailer.
     pub fn open(path: &Path) -> Result<Trace, LabError> {
         let header = TraceReader::open(path).map_err(|e| at(path, e))?.header().clone();
-        let totals = vellum_trace::read_totals(path).map_err(|e| at(path, e))?;
-        Ok(Trace { path: path.to_owned(), header, totals })
+        let sums = vellum_trace::read_totals(path).map_err(|e| at(path, e))?;
+        let vellum_trace::Sums { totals, partial } = sums;
+        Ok(Trace { path: path.to_owned(), header, totals, partial })
     }
     /// Accesses a replay simulates.
     pub fn accesses(&self) -> u64 {

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use vellum_trace::record::Listener;
+
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// From here on signals raise the flag. Where the system refuses the handler, Ctrl-C ends the
@@ -22,4 +24,14 @@ pub fn install() {
 #[inline]
 pub fn requested() -> bool {
     STOP.load(Ordering::Relaxed)
+}
+
+/// Lets signals end a recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Signals;
+
+impl Listener for Signals {
+    fn stopped(&self) -> bool {
+        requested()
+    }
 }

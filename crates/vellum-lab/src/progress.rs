@@ -28,6 +28,15 @@ impl Progress {
         bar.enable_steady_tick(Duration::from_millis(250));
         Progress { bar, done: AtomicU64::new(0) }
     }
+    /// A line that says how it goes, for work without a known end; hidden where standard error is
+    /// no terminal.
+    pub fn line() -> Progress {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            bar.set_style(style);
+        }
+        Progress { bar, done: AtomicU64::new(0) }
+    }
     /// A bar that never shows.
     pub fn hidden() -> Progress {
         Progress { bar: ProgressBar::hidden(), done: AtomicU64::new(0) }

@@ -1,7 +1,8 @@
 //! The recorder: a plugin for QEMU's user mode that writes a vellum trace.
 //!
 //! `vellum record` runs `qemu-x86_64 -plugin libvellum_record.so,out=FILE[,meta=FILE]
-//! [,window=S:K[:P]][,level=N][,names=off] PROGRAM`, after a native run; its figures are in `meta`.
+//! [,window=S:K[:P]][,clock=A:K][,level=N][,names=off] PROGRAM`, after a native run; its figures
+//! are in `meta`, behind a page that both sides map while the program runs.
 //!
 //! The order of events is sound while guest threads run in parallel:
 //!
@@ -29,3 +30,4 @@ mod order;
 mod ring;
 mod setup;
 mod sink;
+mod ticker;

@@ -145,6 +145,11 @@ impl Order {
         self.send(message);
     }
 
+    /// Is the recording over?
+    pub fn is_closed(&self) -> bool {
+        self.to.is_none()
+    }
+
     /// The recording is over: later events go nowhere.
     pub fn close(&mut self) {
         self.to = None;

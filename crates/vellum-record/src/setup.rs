@@ -2,11 +2,15 @@
 use crate::api::{self, Info, PluginId};
 use crate::files::ask;
 use crate::sink::{Message, Sink};
+use crate::ticker::Ticker;
 use crate::{calls, hot, order};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
-use std::sync::mpsc;
-use vellum_trace::build::{Builder, Window};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use vellum_trace::build::{Builder, Clock, Window};
+use vellum_trace::record::shared::Shared;
 use vellum_trace::{Header, TraceWriter};
 
 /// Messages on their way; each carries at most 64 KiB, so this bounds memory at 16 MiB.
@@ -16,7 +20,9 @@ struct Options {
     out: String,
     header: Header,
     window: Option<Window>,
+    clock: Option<Clock>,
     level: i32,
+    shared: Option<Arc<Shared>>,
 }
 
 fn options(args: &[String]) -> Result<Options, String> {
@@ -24,6 +30,8 @@ fn options(args: &[String]) -> Result<Options, String> {
         out: String::new(),
         header: Header { arch: "x86_64".into(), page_size: 4096, ..Header::default() },
         window: None,
+        clock: None,
+        shared: None,
         level: vellum_trace::LEVEL_FAST,
     };
     for arg in args {
@@ -33,12 +41,18 @@ fn options(args: &[String]) -> Result<Options, String> {
         match key {
             "out" => o.out = value.to_owned(),
             "meta" => {
-                let bytes = std::fs::read(value).map_err(|e| format!("{value}: {e}"))?;
-                o.header = Header::decode(&bytes).ok_or(format!("{value}: not a trace header"))?;
+                let taken = Shared::take(Path::new(value)).map_err(|e| format!("{value}: {e}"))?;
+                o.header =
+                    Header::decode(&taken.1).ok_or(format!("{value}: not a trace header"))?;
+                o.shared = Some(Arc::new(taken.0));
             }
             "window" => {
                 let text = value.replace(':', ",");
                 o.window = Some(text.parse().map_err(|e| format!("{value}: {e}"))?);
+            }
+            "clock" => {
+                let text = value.replace(':', ",");
+                o.clock = Some(text.parse().map_err(|_| format!("{value}: not a clock"))?);
             }
             "level" => {
                 o.level = value.parse().map_err(|_| format!("level {value} is not a number"))?
@@ -47,7 +61,7 @@ fn options(args: &[String]) -> Result<Options, String> {
             "names" => return Err(format!("names is on or off, not {value}")),
             _ => {
                 return Err(format!(
-                    "unknown argument {key}; known are out, meta, window, level, names"
+                    "unknown argument {key}; known are out, meta, window, clock, level, names"
                 ));
             }
         }
@@ -92,26 +106,45 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-fn start(id: PluginId, args: &[String]) -> Result<(), String> {
-    let o = options(args)?;
-    let file = File::create(&o.out).map_err(|e| format!("{}: {e}", o.out))?;
-    let writer = TraceWriter::new(file, &o.header, o.level).map_err(|e| e.to_string())?;
-    let sink = Sink::new(Builder::new(writer, o.window));
-    let (to, from) = mpsc::sync_channel(QUEUE);
-    // QEMU delivers guest signals to whichever thread is hit; this one must not be.
+/// Descriptors from here on are the recorder's: programs choose small ones, and shells name them.
+const OWN_DESCRIPTORS: c_int = 1000;
+
+/// The same file at a descriptor that no program uses, if there may be one.
+fn out_of_the_way(file: File) -> File {
+    // SAFETY: the descriptor is open; the new one is owned here alone.
+    unsafe {
+        let new = libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, OWN_DESCRIPTORS);
+        if new < 0 { file } else { File::from_raw_fd(new) }
+    }
+}
+
+/// Starts a thread of ours. QEMU delivers guest signals to whichever thread is hit; these must not
+/// be.
+fn background(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
     // SAFETY: plain calls with properly initialised sets.
     let spawned = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut old: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut old);
-        let t =
-            std::thread::Builder::new().name("vellum-record".into()).spawn(move || sink.run(&from));
+        let t = std::thread::Builder::new().name("vellum-record".into()).spawn(work);
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
         t
     };
-    spawned.map_err(|e| format!("no background thread: {e}"))?;
+    spawned.map(drop).map_err(|e| format!("no background thread: {e}"))
+}
+
+fn start(id: PluginId, args: &[String]) -> Result<(), String> {
+    let o = options(args)?;
+    let file = File::create(&o.out).map_err(|e| format!("{}: {e}", o.out))?;
+    let file = out_of_the_way(file);
+    let writer = TraceWriter::new(file, &o.header, o.level).map_err(|e| e.to_string())?;
+    let sink = Sink::new(Builder::new(writer, o.window), o.shared.clone());
+    let (to, from) = mpsc::sync_channel(QUEUE);
+    background(move || sink.run(&from))?;
     order::begin(to);
+    let ticker = Ticker::new(o.clock, o.shared);
+    background(move || ticker.run())?;
     // SAFETY: id is the one QEMU gave us; the callbacks have the types it expects.
     unsafe {
         api::qemu_plugin_register_vcpu_init_cb(id, on_start);

@@ -3,8 +3,10 @@ use crate::ring::{Word, unpack};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use vellum_trace::build::{Builder, FileCall, FileState, MapRequest, Region};
+use vellum_trace::record::shared::Shared;
 use vellum_trace::{Advice, Flags, Prot, TraceError};
 
 /// What arrives, in the order that counts.
@@ -23,6 +25,10 @@ pub enum Message {
     Checkpoint(Sender<()>),
     /// It goes on after all.
     Resume,
+    /// Keep all accesses from here on, or only first touches.
+    Keep(bool),
+    /// Write what there is, so that it survives this process.
+    Flush,
     /// The program is over; say so when the file is complete.
     Finish { code: i32, done: Sender<()> },
 }
@@ -63,11 +69,13 @@ pub struct Sink {
     /// Position of a trailer that has been written early.
     frozen: Option<u64>,
     failed: bool,
+    shared: Option<Arc<Shared>>,
 }
 
 impl Sink {
-    pub fn new(builder: Builder<File>) -> Sink {
-        Sink { builder, threads: BTreeMap::new(), current: None, frozen: None, failed: false }
+    pub fn new(builder: Builder<File>, shared: Option<Arc<Shared>>) -> Sink {
+        let threads = BTreeMap::new();
+        Sink { builder, threads, current: None, frozen: None, failed: false, shared }
     }
 
     /// Works until the program ends.
@@ -79,9 +87,10 @@ impl Sink {
                 && !self.failed
             {
                 self.failed = true;
-                eprintln!(
-                    "vellum recorder: {e}; the program continues, the trace will be incomplete"
-                );
+                self.complain(&e);
+            }
+            if let Some(shared) = &self.shared {
+                shared.count(self.builder.totals().recorded_accesses(), self.builder.written());
             }
             if let Some(done) = answer {
                 let _ = done.send(());
@@ -89,6 +98,20 @@ impl Sink {
             if last {
                 return;
             }
+        }
+    }
+
+    /// Whoever started us ends the program; on our own we can only say that it goes on.
+    fn complain(&self, e: &TraceError) {
+        match (&self.shared, e) {
+            (Some(shared), TraceError::Io { source, .. }) => shared.fail(source),
+            (Some(shared), e) => {
+                eprintln!("vellum recorder: {e}");
+                shared.fail(&std::io::ErrorKind::InvalidData.into());
+            }
+            (None, e) => eprintln!(
+                "vellum recorder: {e}; the program continues, the trace will be incomplete"
+            ),
         }
     }
 
@@ -136,6 +159,11 @@ impl Sink {
             }
             Message::Checkpoint(_) => self.checkpoint(),
             Message::Resume => Ok(()),
+            Message::Keep(all) => {
+                self.builder.keep(all);
+                Ok(())
+            }
+            Message::Flush => self.builder.flush(),
             Message::Finish { code, .. } => {
                 if let Some(vcpu) = self.threads.keys().next().copied() {
                     self.switch(vcpu)?;

@@ -4,7 +4,7 @@ mod common;
 use common::{check, compile, run, scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use vellum_trace::event::{Change, Event, MapKind};
-use vellum_trace::record::{Options, RecordError, record};
+use vellum_trace::record::{Options, RecordError, Silent, record};
 
 fn changes(events: &[Event]) -> Vec<&Change> {
     events
@@ -148,13 +148,13 @@ fn what_cannot_be_recorded_is_said_in_one_line_and_leaves_no_file() {
     let dir = scratch("errors");
     let out = dir.join("x.vt");
     for command in [vec![], vec!["no-such-program".into()], vec!["/etc/passwd".into()]] {
-        let e = record(&Options::new(command, &out)).expect_err("nothing to record");
+        let e = record(&Options::new(command, &out), &Silent).expect_err("nothing to record");
         let text = e.to_string();
         assert!(!text.contains('\n'), "{text}");
     }
     let mut o = Options::new(vec!["/bin/true".into()], &out);
     o.plugin = Some(dir.join("missing.so"));
-    assert!(matches!(record(&o), Err(RecordError::NoPlugin)));
+    assert!(matches!(record(&o, &Silent), Err(RecordError::NoPlugin)));
     assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0);
     std::fs::remove_dir_all(dir).expect("removed");
 }

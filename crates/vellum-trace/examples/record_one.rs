@@ -6,7 +6,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
 use vellum_trace::info::{Geometry, analyse};
-use vellum_trace::record::{Options, record};
+use vellum_trace::record::{Options, Silent, record};
 use vellum_trace::{LEVEL_SMALL, TraceReader};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 _ => return Err(format!("unknown setting {s:?}").into()),
             }
         }
-        let r = record(&o)?;
+        let r = record(&o, &Silent)?.traces.remove(0);
         println!(
             "recorded in {:.1} s, {:.1} M accesses/s, {} bytes; exit codes: native {:?}, recorded \
              {}",

@@ -26,7 +26,8 @@ pub enum TraceError {
         /// The newest version this build reads; it reads all older ones, too.
         supported: u32,
     },
-    /// The file ends before its trailer: the recording was interrupted or the copy is incomplete.
+    /// A stream ends before its trailer, or a file before its first whole block: the recording was
+    /// killed or the copy is incomplete.
     Truncated {
         /// Byte offset at which more was expected.
         at: u64,

@@ -1,5 +1,6 @@
 //! Reading a trace as a stream, a block at a time.
 use crate::TraceError;
+use crate::build::Touches;
 use crate::codec::decode::Decoder;
 use crate::event::Event;
 use crate::frame::{self, Frame, Frames};
@@ -23,15 +24,20 @@ pub struct TraceReader<R: Read> {
     raw: Vec<u8>,
     sums: Totals,
     end: Option<Totals>,
+    /// Is a trace without its end taken up to its last whole block?
+    takes_partial: bool,
+    partial: bool,
 }
 
 impl TraceReader<BufReader<File>> {
-    /// Opens a file and reads its header.
+    /// Opens a file and reads its header. A file without its end is a recording that was killed: it
+    /// is read up to its last whole block, and [`TraceReader::is_partial`] says so then.
     ///
     /// # Errors
     /// Every way in which a file can fail to be a trace of this version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        TraceReader::new(BufReader::with_capacity(1 << 18, open_file(path.as_ref())?))
+        let file = BufReader::with_capacity(1 << 18, open_file(path.as_ref())?);
+        Ok(TraceReader::new(file)?.up_to_the_last_block())
     }
 }
 
@@ -46,7 +52,7 @@ fn open_file(path: &Path) -> Result<File, TraceError> {
 }
 
 impl<R: Read> TraceReader<R> {
-    /// Reads the header from any stream.
+    /// Reads the header from any stream. A stream that ends early is an error: its sender failed.
     ///
     /// # Errors
     /// As [`TraceReader::open`].
@@ -63,7 +69,14 @@ impl<R: Read> TraceReader<R> {
             raw: Vec::new(),
             sums: Totals::default(),
             end: None,
+            takes_partial: false,
+            partial: false,
         })
+    }
+
+    /// Takes a trace without its end, as [`TraceReader::open`] does.
+    pub fn up_to_the_last_block(self) -> TraceReader<R> {
+        TraceReader { takes_partial: true, ..self }
     }
 
     /// Who was recorded.
@@ -71,8 +84,14 @@ impl<R: Read> TraceReader<R> {
         &self.header
     }
 
+    /// Does the trace end before its trailer? Known when [`TraceReader::next_block`] has answered
+    /// `false`.
+    pub fn is_partial(&self) -> bool {
+        self.partial
+    }
+
     /// Replaces the contents of `out` by the events of the next block. `false` means the trace has
-    /// ended and its totals were right; `out` is empty then.
+    /// ended and its totals were right, or that it is partial; `out` is empty then.
     ///
     /// # Errors
     /// [`TraceError::Truncated`], [`TraceError::Corrupt`] or [`TraceError::Io`]; `out` is empty.
@@ -81,7 +100,15 @@ impl<R: Read> TraceReader<R> {
         if self.end.is_some() {
             return Ok(false);
         }
-        match self.frames.next(&mut self.packed)? {
+        let frame = match self.frames.next(&mut self.packed) {
+            Err(TraceError::Truncated { .. }) if self.takes_partial && self.sums.threads > 0 => {
+                self.partial = true;
+                self.end = Some(self.sums);
+                return Ok(false);
+            }
+            other => other?,
+        };
+        match frame {
             Frame::Block { at, raw_len, events } => {
                 let result = self.decode(raw_len, events, out);
                 if let Err(what) = result {
@@ -127,12 +154,31 @@ impl<R: Read> TraceReader<R> {
     }
 }
 
-/// The totals of a file, read from its end without decoding it.
+/// What the end of a file says, or, where it has none, what its blocks come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sums {
+    /// Sums over all events.
+    pub totals: Totals,
+    /// The file has no end: its recording ended before its program. The sums are those of its whole
+    /// blocks.
+    pub partial: bool,
+}
+
+/// The totals of a file, read from its end without decoding it. A file without its end is decoded
+/// up to its last whole block.
 ///
 /// # Errors
-/// As [`TraceReader::open`]; a file that was cut is [`TraceError::Truncated`].
-pub fn read_totals(path: impl AsRef<Path>) -> Result<Totals, TraceError> {
-    let mut file = open_file(path.as_ref())?;
+/// As [`TraceReader::open`]; a file without one whole block is [`TraceError::Truncated`].
+pub fn read_totals(path: impl AsRef<Path>) -> Result<Sums, TraceError> {
+    match trailer(path.as_ref()) {
+        Ok(totals) => Ok(Sums { totals, partial: false }),
+        Err(TraceError::Truncated { .. }) => add_up(path.as_ref()),
+        Err(e) => Err(e),
+    }
+}
+
+fn trailer(path: &Path) -> Result<Totals, TraceError> {
+    let mut file = open_file(path)?;
     Frames::new(&mut file).header()?;
     let seek = TraceError::io("seeking in the trace");
     let len = file.seek(SeekFrom::End(0)).map_err(seek)?;
@@ -148,4 +194,28 @@ pub fn read_totals(path: impl AsRef<Path>) -> Result<Totals, TraceError> {
         Frame::Trailer(totals) => Ok(totals),
         Frame::Block { .. } => Err(TraceError::Corrupt { at, what: "footer" }),
     }
+}
+
+/// Decodes a file for its sums, and counts the pages that its trailer would have told.
+fn add_up(path: &Path) -> Result<Sums, TraceError> {
+    let mut reader = TraceReader::open(path)?;
+    let mut touches = Touches::default();
+    let (mut block, mut last) = (Vec::new(), None);
+    while reader.next_block(&mut block)? {
+        for event in &block {
+            let (mapping, offset, size) = match event {
+                Event::Access { mapping, offset, size, .. } => (*mapping, *offset, *size),
+                Event::Fetch { mapping, offset, .. } => (*mapping, *offset, 1),
+                _ => continue,
+            };
+            for at in [offset, offset.saturating_add(u64::from(size.max(1)) - 1)] {
+                if last != Some((mapping, at / crate::PAGE)) {
+                    last = Some((mapping, at / crate::PAGE));
+                    touches.touch(mapping, at, false);
+                }
+            }
+        }
+    }
+    let totals = Totals { touched_pages: touches.distinct(), ..reader.totals() };
+    Ok(Sums { totals, partial: reader.is_partial() })
 }

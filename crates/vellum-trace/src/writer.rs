@@ -89,6 +89,11 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.at
+    }
+
     /// Sums so far.
     pub fn totals(&self) -> &Totals {
         &self.totals
@@ -112,6 +117,15 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
+    /// Writes what is pending as a block of its own, so that it survives this process.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        self.flush_block()?;
+        self.to.flush().map_err(TraceError::io("writing the trace"))
+    }
+
     /// Writes out what is pending and returns the trailer that would end the trace here, without
     /// writing it. A recorder that may have to go on (an `exec` that can still fail) writes these
     /// bytes itself and takes them back if it goes on.
@@ -119,8 +133,7 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// [`TraceError::Io`].
     pub fn checkpoint(&mut self) -> Result<Vec<u8>, TraceError> {
-        self.flush_block()?;
-        self.to.flush().map_err(TraceError::io("writing the trace"))?;
+        self.flush()?;
         Ok(frame::trailer_bytes(&self.totals, self.at))
     }
 

@@ -130,9 +130,42 @@ fn the_totals_of_a_file_are_read_from_its_end() {
     std::fs::write(&path, &bytes).expect("a file");
     let mut r = TraceReader::open(&path).expect("a trace");
     while r.next_block(&mut Vec::new()).expect("readable") {}
-    assert_eq!(vellum_trace::read_totals(&path).expect("totals"), r.totals());
-    std::fs::write(&path, &bytes[..bytes.len() - 1]).expect("a file");
-    let cut = vellum_trace::read_totals(&path);
-    assert!(matches!(cut, Err(TraceError::Truncated { .. })), "{cut:?}");
+    let whole = vellum_trace::read_totals(&path).expect("totals");
+    assert_eq!((whole.totals, whole.partial), (r.totals(), false));
+    std::fs::remove_file(&path).expect("removed");
+}
+
+#[test]
+fn a_file_without_its_end_is_a_trace_of_its_whole_blocks_and_a_stream_is_not() {
+    let path = std::env::temp_dir().join(format!("vellum-partial-{}.vt", std::process::id()));
+    let mut w = TraceWriter::new(Vec::new(), &Header::default(), 1).expect("memory");
+    let mut lengths = vec![w.get_mut().len()];
+    events(&[])[..2].iter().for_each(|e| w.push(e).expect("legal"));
+    w.push(&big_mapping()).expect("legal");
+    for page in 0..300 {
+        let (mapping, size, flags, offset) = (0, 1, Flags::READ, page * 4096);
+        w.push(&Event::Access { mapping, size, flags, offset }).expect("legal");
+        if page % 100 == 99 {
+            w.flush().expect("memory");
+            lengths.push(w.get_mut().len());
+        }
+    }
+    let (_, bytes) = w.finish().expect("memory");
+    for cut in lengths[0]..bytes.len() {
+        std::fs::write(&path, &bytes[..cut]).expect("a file");
+        let sums = vellum_trace::read_totals(&path);
+        let Some(blocks) = lengths.iter().rposition(|l| *l <= cut).filter(|n| *n > 0) else {
+            assert!(matches!(sums, Err(TraceError::Truncated { .. })), "{cut}: {sums:?}");
+            continue;
+        };
+        let sums = sums.expect("whole blocks");
+        assert!(sums.partial, "{cut}");
+        let pages = blocks as u64 * 100;
+        assert_eq!((sums.totals.loads, sums.totals.touched_pages), (pages, pages), "{cut}");
+        let mut r = TraceReader::open(&path).expect("a trace");
+        while r.next_block(&mut Vec::new()).expect("readable") {}
+        assert!(r.is_partial() && r.totals().loads == pages, "{cut}");
+        assert!(matches!(read(&bytes[..cut]), Err(TraceError::Truncated { .. })), "{cut}");
+    }
     std::fs::remove_file(&path).expect("removed");
 }

@@ -9,7 +9,7 @@ use vellum_lab::interrupt;
 use vellum_lab::progress::Progress;
 use vellum_lab::switches;
 use vellum_sim::file::Machine;
-use vellum_trace::record::{Options, record};
+use vellum_trace::record::{Ended, Options, record};
 
 use crate::cases::Case;
 
@@ -26,12 +26,13 @@ pub struct Modelled {
 pub fn recorded(program: &Path, case: &Case, trace: &Path) -> Result<(), String> {
     let mut command = vec![program.as_os_str().to_owned()];
     command.extend(case.args.iter().map(Into::into));
-    let options =
-        Options { native: false, stopped: interrupt::requested, ..Options::new(command, trace) };
-    let report = record(&options).map_err(|e| format!("{}: {e}", case.name))?;
-    match report.exit_code {
-        0 => Ok(()),
-        code => Err(format!("{} ended with code {code} under the recorder", case.name)),
+    let options = Options { native: false, ..Options::new(command, trace) };
+    let report =
+        record(&options, &interrupt::Signals).map_err(|e| format!("{}: {e}", case.name))?;
+    let code = report.traces.first().map_or(0, |t| t.exit_code);
+    match (code, &report.ended) {
+        (0, Ended::Itself) => Ok(()),
+        _ => Err(format!("{} ended with code {code} under the recorder", case.name)),
     }
 }
 

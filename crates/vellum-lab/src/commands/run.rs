@@ -95,6 +95,7 @@ fn document(
     let native = experiment.trace.native();
     let machine = &experiment.machine.name;
     let mut doc = json::document(machine, args.seed, &shown, complete, native.as_ref());
+    doc.insert("partial".to_owned(), experiment.trace.partial.into());
     if args.timing {
         let seconds: Vec<f64> = results.iter().map(|c| c.finished.took.as_secs_f64()).collect();
         let accesses: u64 = results.iter().map(|c| c.finished.accesses).sum();
@@ -239,6 +240,13 @@ pub fn table_columns<'a>(results: &'a [Column<'_>]) -> Vec<table::Column<'a>> {
 pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(native(trace, results, files));
+    if trace.partial {
+        notes.push(
+            "note: the recording ended before the program did; the trace goes to its last whole \
+             block"
+                .to_owned(),
+        );
+    }
     notes.extend(super::record::other_programs(&trace.totals));
     let sum = |name: &str| {
         results.iter().map(|c| c.finished.counters.get(name).unwrap_or(0)).max().unwrap_or(0)
@@ -357,7 +365,7 @@ fn native(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<String
         number::grouped(simulated),
         number::percent_off(simulated, faults)
     )];
-    if (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
+    if !trace.partial && (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
         lines.push(format!("       {}", faults_off(&trace.totals, simulated < faults)));
     }
     lines

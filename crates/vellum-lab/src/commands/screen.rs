@@ -301,6 +301,7 @@ mod tests {
                 touched_pages: 999_999,
                 ..Default::default()
             },
+            partial: true,
         };
         let effort = Effort {
             accesses: 999_000_000,

@@ -1,7 +1,7 @@
 //! `vellum trace`: look into a trace, or make one from lackey's text.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter};
+use std::io::{self, BufRead, BufReader, BufWriter, Read};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -12,18 +12,45 @@ use super::output::{print, print_json};
 use crate::cli::TraceCommand;
 use crate::error::LabError;
 use crate::experiment::at;
+use crate::progress::Progress;
 use crate::report::number;
 
 /// Does one of them.
 pub fn run(command: &TraceCommand) -> Result<(), LabError> {
     match command {
         TraceCommand::Info { file, json } => {
-            let mut reader = TraceReader::open(file).map_err(|e| at(file, e))?;
-            let info =
-                info::analyse(&mut reader, info::Geometry::default()).map_err(|e| at(file, e))?;
+            let info = info(file)?;
             if *json { print_json(&as_json(&info)) } else { print(&info.to_string()) }
         }
         TraceCommand::ImportLackey { input, output } => import(input, output),
+    }
+}
+
+/// Reads a whole trace, with a bar over its bytes.
+fn info(file: &Path) -> Result<Info, LabError> {
+    // Refuses what is no file before a byte is read.
+    drop(TraceReader::open(file).map_err(|e| at(file, e))?);
+    let from = File::open(file).map_err(|e| at(file, e))?;
+    let bytes = from.metadata().map_or(0, |m| m.len());
+    let progress = Progress::new(bytes, &format!("reading {}", number::bytes(bytes as i64)));
+    let counted = Counted { from, progress: &progress };
+    let mut reader = TraceReader::new(BufReader::with_capacity(1 << 18, counted))
+        .map_err(|e| at(file, e))?
+        .up_to_the_last_block();
+    info::analyse(&mut reader, info::Geometry::default()).map_err(|e| at(file, e))
+}
+
+/// A file whose reading is progress.
+struct Counted<'a> {
+    from: File,
+    progress: &'a Progress,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = self.from.read(to)?;
+        self.progress.add(n as u64);
+        Ok(n)
     }
 }
 
@@ -84,6 +111,7 @@ fn as_json(info: &Info) -> Map<String, Value> {
     let mut put = |name: &str, value: Value| doc.insert(name.to_owned(), value);
     put("command", info.header.command.clone().into());
     put("window", info.header.window.clone().into());
+    put("partial", info.partial.into());
     put("accesses", t.accesses().into());
     put("accesses_skipped", t.skipped_accesses.into());
     put("kernel_lines", t.kernel.into());

@@ -1,9 +1,11 @@
 //! Compiling a program, recording it, and checking that the trace could have happened.
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use vellum_trace::event::{Change, Event};
-use vellum_trace::record::{Options, RecordReport, record};
+use vellum_trace::record::{Options, RecordReport, Silent, record};
 use vellum_trace::{Call, TraceReader};
 
 /// A place for files of this test.
@@ -14,7 +16,12 @@ pub fn scratch(name: &str) -> PathBuf {
 }
 
 /// Compiles a program of `tests/programs`.
-pub fn compile(dir: &std::path::Path, name: &str) -> PathBuf {
+pub fn compile(dir: &Path, name: &str) -> PathBuf {
+    compile_with(dir, name, &[])
+}
+
+/// The same with more options of the compiler.
+pub fn compile_with(dir: &Path, name: &str, more: &[&str]) -> PathBuf {
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(name)
@@ -23,25 +30,38 @@ pub fn compile(dir: &std::path::Path, name: &str) -> PathBuf {
     let status = Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
         .args([&out, &source])
+        .args(more)
         .status()
         .expect("the C compiler `cc`");
     assert!(status.success());
     out
 }
 
-/// Records a command with the plugin that cargo built for this test.
-pub fn run(mut o: Options) -> (RecordReport, Vec<Event>) {
+/// The plugin that cargo built for this test.
+pub fn plugin() -> Option<PathBuf> {
     let exe = std::env::current_exe().expect("a test binary");
     let plugin =
         exe.ancestors().skip(1).map(|d| d.join("libvellum_record.so")).find(|p| p.is_file());
-    o.plugin = Some(plugin.expect("the plugin, built by `cargo build -p vellum-record`"));
-    let report = record(&o).unwrap_or_else(|e| panic!("{e}"));
-    let mut reader = TraceReader::open(&o.out).expect("a trace");
+    Some(plugin.expect("the plugin, built by `cargo build -p vellum-record`"))
+}
+
+/// Records a command.
+pub fn run(mut o: Options) -> (RecordReport, Vec<Event>) {
+    o.plugin = plugin();
+    let report = record(&o, &Silent).unwrap_or_else(|e| panic!("{e}"));
+    let report = report.traces.into_iter().next().expect("a trace");
+    let events = events(&o.out);
+    (report, events)
+}
+
+/// All of a trace.
+pub fn events(trace: &Path) -> Vec<Event> {
+    let mut reader = TraceReader::open(trace).expect("a trace");
     let (mut all, mut block) = (Vec::new(), Vec::new());
     while reader.next_block(&mut block).expect("readable") {
         all.append(&mut block);
     }
-    (report, all)
+    all
 }
 
 /// The recorded address space, as a naive map from page to (mapping, page of mapping).

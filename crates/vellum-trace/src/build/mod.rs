@@ -17,7 +17,7 @@ pub use calls::MapRequest;
 pub use files::{FileCall, FileId, FilePart, FileState};
 pub use maps::parse_maps;
 pub use regions::Region;
-pub use window::{BadWindow, Window};
+pub use window::{BadWindow, Clock, Window};
 
 use crate::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
 use crate::totals::Totals;
@@ -27,8 +27,8 @@ use regions::Regions;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::ops::Range;
-pub(crate) use touch::Mixer;
-use touch::{READ, Touches, WRITTEN};
+pub(crate) use touch::{Mixer, Touches};
+use touch::{READ, WRITTEN};
 use window::Position;
 
 /// Addresses from here on (the kernel's half, and the `vsyscall` page) are not recorded.
@@ -431,6 +431,25 @@ impl<W: Write> Builder<W> {
     /// Sums so far.
     pub fn totals(&self) -> &Totals {
         self.writer.totals()
+    }
+
+    /// Keeps all accesses from here on, or only first touches, whatever window there was: the
+    /// caller decides by its clock.
+    pub fn keep(&mut self, all: bool) {
+        self.window.set(all);
+    }
+
+    /// Writes out what is pending, so that it survives this process.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::flush`].
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        self.writer.flush()
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.writer.written()
     }
 
     /// The trailer that would end the trace here, see [`TraceWriter::checkpoint`].

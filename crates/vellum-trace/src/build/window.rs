@@ -1,6 +1,7 @@
 //! Sampling windows: which accesses of a long program are kept.
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Leave out `skip` accesses, then keep `keep`; with a period, keep `keep` again every `period`
 /// accesses from the end of the skipped part on.
@@ -71,6 +72,46 @@ impl fmt::Display for Window {
     }
 }
 
+/// A window by the clock: accesses are kept from `after` on, for `keep` or to the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// Time from the program's first instruction to the window.
+    pub after: Duration,
+    /// Its length; `None`: to the end.
+    pub keep: Option<Duration>,
+}
+
+impl Clock {
+    /// Is it open at that time?
+    pub fn is_open(&self, at: Duration) -> bool {
+        at >= self.after && self.keep.is_none_or(|keep| at < self.after + keep)
+    }
+}
+
+impl FromStr for Clock {
+    type Err = BadWindow;
+
+    /// As [`Clock`] is shown: `10000ms` or `10000ms,30000ms`.
+    fn from_str(s: &str) -> Result<Clock, BadWindow> {
+        let time = |s: &str| {
+            let ms = s.strip_suffix("ms").and_then(|n| n.parse().ok()).ok_or(BadWindow)?;
+            Ok(Duration::from_millis(ms))
+        };
+        let (after, keep) = s.split_once(',').map_or((s, None), |(a, k)| (a, Some(k)));
+        Ok(Clock { after: time(after)?, keep: keep.map(time).transpose()? })
+    }
+}
+
+impl fmt::Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ms", self.after.as_millis())?;
+        match self.keep {
+            Some(keep) => write!(f, ",{}ms", keep.as_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A position in a window's pattern: one subtraction an access.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
@@ -97,6 +138,11 @@ impl Position {
         }
         self.left -= 1;
         self.open
+    }
+
+    /// Keeps accesses from here on, or leaves them out, for as many as there may be.
+    pub(crate) fn set(&mut self, open: bool) {
+        (self.window, self.open, self.left) = (None, open, u64::MAX);
     }
 
     #[cold]
@@ -129,6 +175,21 @@ mod tests {
         assert_eq!(kept("2,2,5", 14), "..##...##...##");
         assert_eq!(kept("0,1,3", 7), "#..#..#");
         assert_eq!(kept("1,2,2", 6), ".#####");
+    }
+
+    #[test]
+    fn a_window_by_the_clock_is_open_from_its_beginning_to_its_end() {
+        let c: Clock = "100ms,50ms".parse().expect("a clock");
+        assert_eq!(c.to_string().parse(), Ok(c));
+        let open = [0, 99, 100, 149, 150].map(|ms| c.is_open(Duration::from_millis(ms)));
+        assert_eq!(open, [false, false, true, true, false]);
+        let rest: Clock = "7ms".parse().expect("a clock");
+        assert!(rest.keep.is_none() && rest.is_open(Duration::from_secs(9)));
+        let mut p = Position::new(None);
+        p.set(false);
+        assert!(!p.step());
+        p.set(true);
+        assert!(p.step());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod files;
 mod pages;
 mod show;
+mod small;
 mod tlb;
 
 use crate::event::{Change, Event, MapKind};
@@ -14,6 +15,7 @@ use crate::totals::Totals;
 use crate::{TraceError, TraceReader};
 pub use files::FileSums;
 use pages::Pages;
+pub use small::too_small;
 use std::collections::BTreeMap;
 use std::io::Read;
 use tlb::Tlb;
@@ -29,6 +31,8 @@ pub struct Info {
     pub header: Header,
     /// The trace's totals.
     pub totals: Totals,
+    /// Does it end before its program did?
+    pub partial: bool,
     /// Program loads whose address was loaded a moment before, see
     /// [`Flags::DEPENDENT`](crate::Flags::DEPENDENT).
     pub dependent_loads: u64,
@@ -156,6 +160,7 @@ pub fn analyse<R: Read>(
     Ok(Info {
         header: reader.header().clone(),
         totals: reader.totals(),
+        partial: reader.is_partial(),
         dependent_loads: dependent[0],
         dependent_stores: dependent[1],
         threads_alive: alive,

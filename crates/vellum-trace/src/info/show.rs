@@ -1,6 +1,7 @@
 //! The analysis as text for people.
 use super::{Info, Pressure};
 use crate::printable;
+use crate::totals::Totals;
 use std::fmt;
 
 struct Mib(u64);
@@ -55,6 +56,12 @@ impl fmt::Display for Info {
             printable(&self.header.arch),
             printable(&self.header.host_thp)
         )?;
+        if self.partial {
+            writeln!(
+                f,
+                "partial:      the recording ended before its program; these are its whole blocks"
+            )?;
+        }
         if !self.header.window.is_empty() {
             writeln!(f, "window:       {}", printable(&self.header.window))?;
         }
@@ -129,6 +136,10 @@ impl fmt::Display for Info {
                 n.user_us / 1000,
                 n.system_us / 1000
             )?;
+        }
+        let totals = Totals { touched_pages: self.pages, ..self.totals };
+        if let Some(small) = super::too_small(&totals, self.header.native.as_ref()) {
+            writeln!(f, "note:         {small}")?;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Finding the program, its interpreter, QEMU and the plugin.
-use super::RecordError;
+use super::error::RecordError;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const PLUGIN: &str = "libvellum_record.so";
@@ -20,7 +20,8 @@ pub(super) fn in_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(name.as_ref())).find(|p| executable(p))
 }
 
-fn resolve(name: &OsStr) -> Result<PathBuf, RecordError> {
+/// The file that a command's first word names.
+pub(super) fn resolve(name: &OsStr) -> Result<PathBuf, RecordError> {
     if !name.as_bytes().contains(&b'/') {
         return in_path(name).ok_or_else(|| RecordError::NoProgram(name.into()));
     }
@@ -52,15 +53,33 @@ pub(super) fn command(command: &[OsString]) -> Result<Vec<OsString>, RecordError
             program = resolve(OsStr::from_bytes(interpreter))?;
             continue;
         }
-        // ELF, 64 bits, little endian, machine 62 (EM_X86_64): System V ABI, AMD64 supplement.
-        let elf = head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[62, 0]);
-        if !elf {
+        if !is_x86_64(&head) {
             return Err(RecordError::WrongProgram(program));
         }
         rest.insert(0, program.into_os_string());
         return Ok(rest);
     }
     Err(RecordError::WrongProgram(program))
+}
+
+/// ELF, 64 bits, little endian, machine 62 (EM_X86_64): System V ABI, AMD64 supplement.
+fn is_x86_64(head: &[u8]) -> bool {
+    head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[62, 0])
+}
+
+/// Can QEMU run that executable?
+pub(super) fn is_recordable(p: &Path) -> bool {
+    head_of(p).is_ok_and(|head| is_x86_64(&head))
+}
+
+/// Would the system give that executable other rights than ours? Not while it is traced.
+pub(super) fn is_privileged(p: &Path) -> bool {
+    // SAFETY: geteuid and getegid have no preconditions.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    std::fs::metadata(p).is_ok_and(|m| {
+        let set = |bit, other| m.permissions().mode() & bit != 0 && other;
+        set(libc::S_ISUID, m.uid() != user) || set(libc::S_ISGID, m.gid() != group)
+    })
 }
 
 fn head_of(p: &Path) -> Result<Vec<u8>, RecordError> {
@@ -72,11 +91,11 @@ fn head_of(p: &Path) -> Result<Vec<u8>, RecordError> {
 
 /// The plugin.
 pub(super) fn plugin(given: Option<&Path>) -> Option<PathBuf> {
-    if let Some(p) = given {
-        return Some(p.to_owned()).filter(|p| p.is_file());
-    }
-    if let Some(p) = std::env::var_os("VELLUM_RECORDER") {
-        return Some(PathBuf::from(p)).filter(|p| p.is_file());
+    let named = given.map(Path::to_owned);
+    let named = named.or_else(|| std::env::var_os("VELLUM_RECORDER").map(PathBuf::from));
+    if let Some(p) = named {
+        // The program recorded may be in another directory.
+        return std::path::absolute(p).ok().filter(|p| p.is_file());
     }
     let exe = std::env::current_exe().ok()?;
     // Test binaries live one directory below the libraries.
@@ -98,6 +117,21 @@ mod tests {
         assert_eq!(found[1..], ["-e".into(), script.clone().into_os_string(), "x".into()]);
         assert!(found[0].to_string_lossy().contains("sh"));
         std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn a_program_has_special_rights_if_they_are_another_s() {
+        let file = std::env::temp_dir().join(format!("vellum-rights-{}", std::process::id()));
+        std::fs::write(&file, "").expect("a file");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o4755)).expect("mode");
+        assert!(!is_privileged(&file), "our own");
+        // Only the superuser can give files away.
+        if std::os::unix::fs::chown(&file, Some(1), None).is_ok() {
+            assert!(!is_privileged(&file), "giving away takes the bit");
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o4755)).expect("mode");
+            assert!(is_privileged(&file));
+        }
+        std::fs::remove_file(&file).expect("removed");
     }
 
     #[test]

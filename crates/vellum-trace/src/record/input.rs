@@ -1,5 +1,5 @@
 //! The same standard input for two runs.
-use super::{RecordError, io_error};
+use super::error::{RecordError, io_error};
 use std::fs::File;
 use std::io::{IsTerminal, Seek, SeekFrom};
 use std::os::fd::AsFd;

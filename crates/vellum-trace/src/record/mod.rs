@@ -1,73 +1,66 @@
 //! Recording a program: once natively for its figures, once under the recorder for its accesses.
 //!
-//! The native run comes first, with transparent huge pages off for the process, so that its count
+//! A command may run several programs: a shell its pipe, a driver its compiler, a script that picks
+//! a version the version. Both runs follow all of them by ptrace. The native run says which there
+//! are and what each costs; then one is chosen ([`Choice`]), and in the second run QEMU takes its
+//! place when it is executed, with its arguments, environment, directory and descriptors. All
+//! others run natively, so pipes stay as they are.
+//!
+//! The native run comes first, with transparent huge pages off for the processes, so that its count
 //! of minor faults is one of 4 KiB pages and can be held against a simulation of `thp=never`. Its
 //! output goes nowhere; a program with side effects has them twice. Standard input is given to both
 //! runs: a file is rewound, a pipe is copied to a temporary file first.
 //!
-//! The trace is written beside its final name and renamed when it is complete, so an interrupted
-//! recording leaves no file that looks like a trace.
+//! The trace is written beside its final name and renamed when its program is over, however that
+//! ended: what a killed program leaves is a trace up to its last whole block.
+mod error;
 mod find;
 mod input;
 mod native;
+mod options;
+mod output;
+mod plain;
+mod process;
+mod program;
+mod recording;
+mod session;
+pub mod shared;
+mod watch;
 
-use crate::build::Window;
-use crate::header::{Header, NativeRun, Recorder};
+use crate::header::NativeRun;
 use crate::totals::Totals;
 use crate::{TraceError, read_totals};
-use std::ffi::OsString;
-use std::fmt;
-use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+pub use error::RecordError;
+use error::io_error;
+pub use options::{Listener, Options, Progress, Silent};
+pub use program::{Choice, Program};
+use recording::{Run, Trace};
+use session::Session;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
-
-/// The recorded program's processor: everything QEMU can do, except that copying and clearing with
-/// string instructions is not called fast. Libraries would choose it, and QEMU performs it byte by
-/// byte, an access and a line each, which no processor does.
-const CPU: &str = "max,-erms,-fsrm";
-
-/// What to record and how.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Program and arguments.
-    pub command: Vec<OsString>,
-    /// File to write.
-    pub out: PathBuf,
-    /// Which accesses to keep; `None` keeps all.
-    pub window: Option<Window>,
-    /// zstd level, [`crate::LEVEL_FAST`] or [`crate::LEVEL_SMALL`].
-    pub level: i32,
-    /// Run natively first?
-    pub native: bool,
-    /// Keep the last part of each file's name?
-    pub names: bool,
-    /// The recorder plugin, if not where [`record`] looks for it.
-    pub plugin: Option<PathBuf>,
-    /// Asked between the two runs: has somebody asked to stop?
-    pub stopped: fn() -> bool,
-}
-
-impl Options {
-    /// Records `command` completely into `out`, after a native run.
-    pub fn new(command: Vec<OsString>, out: impl Into<PathBuf>) -> Options {
-        Options {
-            command,
-            out: out.into(),
-            window: None,
-            level: crate::LEVEL_FAST,
-            native: true,
-            names: true,
-            plugin: None,
-            stopped: || false,
-        }
-    }
-}
+pub use watch::Ended;
+use watch::Recorders;
 
 /// What a recording gave.
+#[derive(Debug)]
+pub struct Report {
+    /// The traces: one, or with [`Choice::All`] one of each program.
+    pub traces: Vec<RecordReport>,
+    /// The programs that ran, natively if there was a native run.
+    pub programs: Vec<Program>,
+    /// Could the programs that the command started be followed?
+    pub followed: bool,
+    /// Why the recorded run ended.
+    pub ended: Ended,
+}
+
+/// What is known of one trace.
 #[derive(Debug, Clone)]
 pub struct RecordReport {
+    /// Where it is.
+    pub out: PathBuf,
+    /// Its program is that one of [`Report::programs`].
+    pub program: Option<usize>,
     /// Figures of the native run.
     pub native: Option<NativeRun>,
     /// Exit code of the native run (128 + signal if a signal ended it).
@@ -76,259 +69,121 @@ pub struct RecordReport {
     pub exit_code: i32,
     /// Sums of the trace.
     pub totals: Totals,
+    /// Does it end before its program did?
+    pub partial: bool,
     /// Size of the trace, bytes.
     pub bytes: u64,
     /// Time under the recorder.
     pub elapsed: Duration,
 }
 
-/// Why a recording failed.
-#[derive(Debug)]
-pub enum RecordError {
-    /// No command was given.
-    NoCommand,
-    /// The program was not found.
-    NoProgram(PathBuf),
-    /// It is there, but not a file that may be executed.
-    NotExecutable(PathBuf),
-    /// The trace cannot be written there.
-    Output {
-        /// The name given.
-        out: PathBuf,
-        /// Why not, and the mend.
-        why: &'static str,
-    },
-    /// The program is not an x86_64 executable or a script for one.
-    WrongProgram(PathBuf),
-    /// qemu-x86_64 is not installed.
-    NoQemu,
-    /// The plugin is in none of the places where it is looked for.
-    NoPlugin,
-    /// Something the system refused.
-    Io {
-        /// What was being done.
-        doing: &'static str,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// Somebody asked to stop ([`Options::stopped`]); nothing was written.
-    Interrupted,
-    /// QEMU or its plugin stopped before the program's end.
-    Stopped {
-        /// Exit code of QEMU (128 + signal).
-        code: i32,
-        /// What is wrong with the file, if there is one.
-        trace: Option<TraceError>,
-    },
+/// The exit code of a program, or, where it replaced itself, of the last one in its process.
+fn last_code(programs: &[Program], index: usize) -> Option<i32> {
+    let first = programs.get(index)?;
+    programs[index..].iter().filter(|p| p.pid == first.pid).find(|p| !p.replaced)?.code
 }
 
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecordError::NoCommand => {
-                write!(
-                    f,
-                    "nothing to record; give a command after `--`, e.g. `vellum record -o ls.vt \
-                     -- ls -R /usr`"
-                )
-            }
-            RecordError::NoProgram(p) => {
-                write!(f, "{}: no such program on the search path; give its full path", p.display())
-            }
-            RecordError::NotExecutable(p) => {
-                write!(
-                    f,
-                    "{}: not an executable file; make it one (chmod +x) or name the program itself",
-                    p.display()
-                )
-            }
-            RecordError::Output { out, why } => write!(f, "{}: {why}", out.display()),
-            RecordError::WrongProgram(p) => write!(
-                f,
-                "{}: neither an x86_64 executable nor a script for one; record the executable it \
-                 starts",
-                p.display()
-            ),
-            RecordError::NoQemu => {
-                write!(f, "qemu-x86_64 is missing; install it with `apt install qemu-user`")
-            }
-            RecordError::NoPlugin => write!(
-                f,
-                "libvellum_record.so is not beside this program; build it with `cargo build \
-                 --release -p vellum-record` or name it in VELLUM_RECORDER"
-            ),
-            RecordError::Io { doing, source } => write!(f, "{doing}: {source}"),
-            RecordError::Interrupted => {
-                write!(f, "interrupted before the recording began; nothing was written")
-            }
-            RecordError::Stopped { code, .. } if *code > 128 => write!(
-                f,
-                "signal {} ended the program under the recorder, and a trace is whole only when \
-                 its program exits: nothing was kept; record a run that exits by itself",
-                code - 128
-            ),
-            RecordError::Stopped { code, trace: Some(e) } => {
-                write!(
-                    f,
-                    "the recorded program ended abruptly (code {code}) and left no whole trace: {e}"
-                )
-            }
-            RecordError::Stopped { code, trace: None } => write!(
-                f,
-                "qemu-x86_64 ended with code {code} before it recorded anything; run it with the \
-                 program by hand to see why"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RecordError {}
-
-fn io_error(doing: &'static str) -> impl FnOnce(io::Error) -> RecordError {
-    move |source| RecordError::Io { doing, source }
-}
-
-/// Removes a file when the recording is over, however it ended.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // It may have been renamed away; then there is nothing to do.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-fn beside(out: &Path, ending: &str) -> PathBuf {
-    let mut name = out.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
-}
-
-/// A path inside QEMU's option syntax, where a comma is written twice.
-fn escaped(path: &Path) -> String {
-    path.to_string_lossy().replace(',', ",,")
-}
-
-/// Whether a trace can get that name in the end. Asked before the program runs; a device or a
-/// directory is never replaced.
-fn check_output(out: &Path) -> Result<(), RecordError> {
-    let refuse = |why| Err(RecordError::Output { out: out.to_owned(), why });
-    match std::fs::symlink_metadata(out) {
-        Ok(m) if !m.is_file() => {
-            return refuse(
-                "there is something that is no regular file; give -o a name to write to",
-            );
-        }
-        _ => {}
-    }
-    let dir = out.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if out.file_name().is_none() || !dir.is_dir() {
-        return refuse("its directory does not exist; make it first, or give -o another name");
-    }
-    Ok(())
-}
-
-fn code_of(status: std::process::ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
-}
-
-fn host_text(path: &str) -> String {
-    std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default()
-}
-
-/// Runs the command natively, then under the recorder, and leaves a complete trace in
-/// `options.out`.
+/// Runs the command natively, then under the recorder, and leaves a trace in `options.out`.
 ///
 /// The plugin is looked for at `options.plugin`, in `VELLUM_RECORDER`, beside the running
 /// executable and one directory up.
 ///
 /// # Errors
 /// [`RecordError`]; no file is left behind then.
-pub fn record(options: &Options) -> Result<RecordReport, RecordError> {
-    check_output(&options.out)?;
-    let command = find::command(&options.command)?;
-    let qemu = find::in_path("qemu-x86_64").ok_or(RecordError::NoQemu)?;
-    let plugin = find::plugin(options.plugin.as_deref()).ok_or(RecordError::NoPlugin)?;
-    let input = input::Input::new()?;
-
-    let mut native = None;
-    if options.native {
-        native = Some(native::run(&command, input.stdio()?)?);
-    }
-    if (options.stopped)() {
+pub fn record(options: &Options, listener: &dyn Listener) -> Result<Report, RecordError> {
+    let recorders = Recorders::default();
+    let mut session = Session::new(options, listener, &recorders)?;
+    let native = session.native()?;
+    if listener.stopped() || matches!(native, Some((_, Ended::Asked))) {
         return Err(RecordError::Interrupted);
     }
-    // SAFETY: sysconf has no preconditions.
-    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let thp = |name: &str| host_text(&format!("/sys/kernel/mm/transparent_hugepage/{name}"));
-    let header = Header {
-        command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
-        recorder: Recorder::Qemu,
-        arch: "x86_64".into(),
-        page_size: u64::try_from(page_size).unwrap_or(0),
-        host_kernel: host_text("/proc/sys/kernel/osrelease"),
-        host_thp: thp("enabled"),
-        host_thp_defrag: thp("defrag"),
-        host_thp_zero_page: thp("use_zero_page"),
-        host_thp_shmem: thp("shmem_enabled"),
-        window: options.window.map(|w| w.to_string()).unwrap_or_default(),
-        native: native.as_ref().map(|n| n.0),
+    let native = native.map(|(programs, _)| programs);
+    let meant = match &native {
+        Some(programs) => meant(options, listener, programs)?,
+        None => None,
     };
-    let partial = Temporary(beside(&options.out, ".partial"));
-    let meta = Temporary(beside(&options.out, ".meta"));
-    std::fs::write(&meta.0, header.encode()).map_err(io_error("writing beside the trace"))?;
-
-    let mut arg = format!(
-        "{},out={},meta={},level={}",
-        escaped(&plugin),
-        escaped(&partial.0),
-        escaped(&meta.0),
-        options.level
-    );
-    if let Some(w) = options.window {
-        arg += &format!(",window={}", w.to_string().replace(',', ":"));
-    }
-    if !options.names {
-        arg += ",names=off";
-    }
     let begin = Instant::now();
-    let status = Command::new(qemu)
-        .args(["-cpu", CPU, "-plugin"])
-        .arg(arg)
-        .args(&command)
-        .stdin(input.stdio()?)
-        .status()
-        .map_err(io_error("starting qemu-x86_64"))?;
-    let elapsed = begin.elapsed();
-    let exit_code = code_of(status);
-
-    if !partial.0.exists() {
-        return Err(RecordError::Stopped { code: exit_code, trace: None });
+    let Run { programs, traces, ended } = session.record(native.as_deref(), meant)?;
+    if traces.is_empty() {
+        let missing = native.as_ref().zip(meant).map(|(p, i)| p[i].name());
+        return Err(match (missing, &options.choice) {
+            (Some(name), _) => RecordError::NotAgain(name),
+            (None, choice) => match choice.of(&programs) {
+                Err(e) => e,
+                Ok(_) => RecordError::Stopped { code: 0, trace: None, full: None },
+            },
+        });
     }
-    let totals = read_totals(&partial.0)
-        .map_err(|e| RecordError::Stopped { code: exit_code, trace: Some(e) })?;
-    let bytes = std::fs::metadata(&partial.0).map_err(io_error("looking at the trace"))?.len();
-    std::fs::rename(&partial.0, &options.out).map_err(io_error("naming the trace"))?;
-    Ok(RecordReport {
-        native: native.as_ref().map(|n| n.0),
-        native_code: native.map(|n| n.1),
-        exit_code,
-        totals,
-        bytes,
-        elapsed,
-    })
+    let mut reports = Vec::new();
+    for trace in traces {
+        let native = native.as_deref();
+        match finish(trace, &programs, native, begin.elapsed()) {
+            Ok(report) => reports.push(report),
+            // Of several, some may have ended before they touched anything.
+            Err(_) if options.choice == Choice::All => {}
+            Err(RecordError::Stopped { code, trace, .. }) => {
+                let full = match ended {
+                    Ended::Unwritable(e) => Some(e),
+                    _ => None,
+                };
+                return Err(RecordError::Stopped { code, trace, full });
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    if reports.is_empty() {
+        return Err(RecordError::Stopped { code: 0, trace: None, full: None });
+    }
+    let followed = session.followed;
+    Ok(Report { traces: reports, programs: native.unwrap_or(programs), followed, ended })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_directories_and_places_that_are_not_there_are_refused_before_anything_runs() {
-        for out in ["/dev/null", "/tmp", "/no/such/directory/x.vt", ".."] {
-            let options = Options::new(vec!["/bin/true".into()], out);
-            assert!(matches!(record(&options), Err(RecordError::Output { .. })), "{out}");
+/// Which of the programs that ran natively is meant; `None`: all.
+fn meant(
+    options: &Options,
+    listener: &dyn Listener,
+    programs: &[Program],
+) -> Result<Option<usize>, RecordError> {
+    let meant = options.choice.of(programs)?;
+    if let Some(meant) = meant {
+        let program = &programs[meant];
+        if !find::is_recordable(&program.path) {
+            return Err(RecordError::WrongProgram(program.path.clone()));
         }
-        assert!(!Path::new("/dev/null").is_file());
+        if programs.len() > 1 {
+            let (name, all) = (program.name(), programs.len());
+            listener.say(&format!("recording {name}, number {} of {all} programs", meant + 1));
+        }
     }
+    Ok(meant)
+}
+
+/// Gives a trace its name and sums it up.
+fn finish(
+    trace: Trace,
+    programs: &[Program],
+    native: Option<&[Program]>,
+    elapsed: Duration,
+) -> Result<RecordReport, RecordError> {
+    let exit_code = last_code(programs, trace.index).unwrap_or(0);
+    let stopped =
+        |trace: Option<TraceError>| RecordError::Stopped { code: exit_code, trace, full: None };
+    if !trace.partial.0.exists() {
+        return Err(stopped(None));
+    }
+    let sums = read_totals(&trace.partial.0).map_err(|e| stopped(Some(e)))?;
+    let bytes = std::fs::metadata(&trace.partial.0).map_err(io_error("looking at the trace"))?;
+    std::fs::rename(&trace.partial.0, &trace.out).map_err(io_error("naming the trace"))?;
+    let natively = native.zip(trace.native);
+    Ok(RecordReport {
+        out: trace.out,
+        program: if native.is_some() { trace.native } else { Some(trace.index) },
+        native: natively.map(|(programs, i)| programs[i].native),
+        native_code: natively.and_then(|(programs, i)| last_code(programs, i)),
+        exit_code,
+        totals: sums.totals,
+        partial: sums.partial,
+        bytes: bytes.len(),
+        elapsed,
+    })
 }

@@ -1,58 +1,62 @@
-//! The native run and what it cost.
-use super::{RecordError, io_error};
-use crate::header::NativeRun;
-use std::ffi::OsString;
+//! The native run: which programs a command runs, and what each costs.
+use super::process::{self, Live, Observer, Tracer};
+use super::program::Program;
+use super::watch::{Ended, Watch};
+use std::ffi::CString;
+use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::process::{Command, Stdio};
 
-fn micros(t: libc::timeval) -> u64 {
-    u64::try_from(t.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(t.tv_usec).unwrap_or(0)
+/// Looks on.
+struct Nothing;
+
+impl Observer for Nothing {
+    fn started(&mut self, _: usize, _: &Program) -> io::Result<Option<Vec<CString>>> {
+        Ok(None)
+    }
+    fn dying(&mut self, _: usize, _: i32) {}
 }
 
-/// Runs the command once, silently, with transparent huge pages off. Returns its figures and exit
-/// code.
-pub(super) fn run(command: &[OsString], stdin: Stdio) -> Result<(NativeRun, i32), RecordError> {
-    let mut c = Command::new(&command[0]);
-    c.args(&command[1..]).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: prctl is async-signal-safe and touches nothing of ours; the flag survives exec.
+/// The run's command, silent, with transparent huge pages off for all that it starts.
+pub(super) fn silent(mut command: Command) -> Command {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: prctl is async-signal-safe and touches nothing of ours; the flag survives fork and
+    // exec.
     unsafe {
-        c.pre_exec(|| {
+        command.pre_exec(|| {
             // A kernel without huge pages refuses; then there is nothing to switch off.
             libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
             Ok(())
         });
     }
-    let begin = Instant::now();
-    let child = c.spawn().map_err(io_error("starting the program"))?;
-    let pid = libc::pid_t::try_from(child.id()).unwrap_or(-1);
-    let mut status = 0;
-    // SAFETY: rusage is plain data, all zeroes is a value of it.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    loop {
-        // SAFETY: the child is ours and nobody else waits for it; both results are live.
-        let r = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
-        if r == pid {
-            break;
-        }
-        let e = std::io::Error::last_os_error();
-        if e.kind() != std::io::ErrorKind::Interrupted {
-            return Err(io_error("waiting for the program")(e));
-        }
-    }
-    let wall = begin.elapsed();
-    let count = |v: libc::c_long| u64::try_from(v).unwrap_or(0);
-    use std::os::unix::process::ExitStatusExt;
-    let code = super::code_of(ExitStatus::from_raw(status));
-    let figures = NativeRun {
-        minor_faults: count(usage.ru_minflt),
-        major_faults: count(usage.ru_majflt),
-        // Linux counts in KiB: getrusage(2).
-        peak_rss: count(usage.ru_maxrss) * 1024,
-        user_us: micros(usage.ru_utime),
-        system_us: micros(usage.ru_stime),
-        wall_us: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
-        thp_off: true,
-    };
-    Ok((figures, code))
+    command
+}
+
+/// Runs the command once. `Unsupported`: it cannot be followed, and did not run.
+pub(super) fn run(command: Command, watch: &Watch<'_>) -> io::Result<(Vec<Program>, Ended)> {
+    let ((programs, _), ended) = follow(silent(command), Nothing, watch)?;
+    Ok((programs, ended))
+}
+
+/// Runs a command to the end of all its processes. Gives its programs and the observer back.
+///
+/// Who starts a process has to be the thread that follows it; this one watches.
+pub(super) fn follow<O: Observer + Send>(
+    command: Command,
+    observer: O,
+    watch: &Watch<'_>,
+) -> io::Result<((Vec<Program>, O), Ended)> {
+    let live = Live::default();
+    let thp_off = watch.native;
+    std::thread::scope(|scope| {
+        let tracing = scope.spawn(|| {
+            let first = process::start(command)?;
+            let mut tracer = Tracer::new(observer, &live, thp_off);
+            tracer.follow(first)?;
+            Ok((tracer.programs, tracer.observer))
+        });
+        let ended = watch.until(|| tracing.is_finished(), &live);
+        let result = tracing.join().map_err(|_| io::Error::other("following its processes"))?;
+        result.map(|both| (both, ended))
+    })
 }
