@@ -173,8 +173,10 @@ fn raw_call(vcpu: u32, p: &Pending, ret: i64) -> Option<RawCall> {
         },
         MADVISE => RawCall::Advise(a[0], a[1], Advice::from_raw(a[2] as u32)),
         BRK => RawCall::Brk(ret as u64),
-        FORK | VFORK => RawCall::Fork,
-        CLONE if a[0] & CLONE_VM == 0 || a[0] & CLONE_VFORK != 0 => RawCall::Fork,
+        FORK => RawCall::Fork,
+        CLONE if a[0] & CLONE_VM == 0 => RawCall::Fork,
+        VFORK => RawCall::Vfork,
+        CLONE if a[0] & CLONE_VFORK != 0 => RawCall::Vfork,
         _ => return None,
     })
 }

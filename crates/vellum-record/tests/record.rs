@@ -37,6 +37,22 @@ fn threads_that_map_and_unmap_at_once_never_touch_unmapped_memory() {
     std::fs::remove_dir_all(dir).expect("removed");
 }
 
+/// A child of `posix_spawn` has its parent's memory, so that no page is copied or faulted for it.
+#[test]
+fn a_spawned_child_is_no_fork() {
+    let dir = scratch("spawn");
+    let program = compile(&dir, "spawn");
+    let (report, events) = run(Options::new(vec![program.into()], dir.join("s.vt")));
+    assert_eq!(report.exit_code, 0);
+    let children: Vec<&Change> = changes(&events)
+        .into_iter()
+        .filter(|c| matches!(c, Change::Fork | Change::Vfork))
+        .collect();
+    assert!(matches!(children[..], [Change::Vfork, Change::Fork]), "{children:?}");
+    assert_eq!(report.totals.forks, 2);
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
 #[test]
 fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
     let dir = scratch("calls");

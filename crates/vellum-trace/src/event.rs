@@ -300,6 +300,9 @@ pub enum Change {
     /// The program forked. The child is not recorded; the parent's private pages became
     /// copy-on-write.
     Fork,
+    /// The program made a child that has its memory until it executes another program (`vfork`,
+    /// `posix_spawn`). Nothing becomes copy-on-write.
+    Vfork,
     /// The program replaced itself; the recording ends here.
     Exec,
     /// The program ended.

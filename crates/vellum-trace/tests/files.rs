@@ -186,7 +186,7 @@ fn the_reader_refuses_the_same_with_the_position_of_the_block() {
         (more(&[11, 0, 1], &[]), past),
         (more(&[12, 0, 1], &[]), past),
         (more(&[14, 0, 1], &[0]), past),
-        (vec![15, 0, 0, 0], senseless),
+        (vec![16, 0, 0, 0], senseless),
         (vec![10, 0, 1], senseless),
         // mapping, length, rights, what, base, file offset, flags, file
         (vec![0, 0, 0x80, 0x20, 3, 2, 0, 0, 16, 1], unknown),

@@ -60,7 +60,7 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             }
             Err(_) => Err(s.out_of_memory()),
         },
-        Change::Exec | Change::Exit { .. } => Ok(()),
+        Change::Vfork | Change::Exec | Change::Exit { .. } => Ok(()),
         // Its object is made when it is first used.
         Change::File { .. } => Ok(()),
         Change::FileRead { file, offset, bytes } => s.file_read(*file, *offset, *bytes),

@@ -366,6 +366,15 @@ fn after_a_fork_each_page_written_again_is_one_more_fault() {
         [count(&c, "pgfault"), count(&c, "cow_reuse"), count(&c, "rss_end_bytes") / 4096],
         [52, 20, 32]
     );
+    let mut s = Script::new();
+    let m = s.anon(32);
+    s.touch(m, 0..32).call(Change::Vfork).touch(m, 0..20);
+    let c = one(&s, "vfork.vt", NEVER);
+    assert_eq!(
+        [count(&c, "pgfault"), count(&c, "cow_reuse")],
+        [32, 0],
+        "the child had it as it was"
+    );
 }
 
 #[test]

@@ -291,6 +291,14 @@ impl<W: Write> Builder<W> {
         self.call(Change::Fork)
     }
 
+    /// The program made a child that uses its memory until it executes.
+    ///
+    /// # Errors
+    /// As [`Builder::mmap`].
+    pub fn vfork(&mut self) -> Result<(), TraceError> {
+        self.call(Change::Vfork)
+    }
+
     /// `execve` is about to succeed: the recorded program ends here.
     ///
     /// # Errors

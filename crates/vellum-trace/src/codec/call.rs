@@ -18,6 +18,7 @@ const FILE_WRITE: u8 = 11;
 const FILE_SYNC: u8 = 12;
 const FILE_RESIZE: u8 = 13;
 const FILE_ADVISE: u8 = 14;
+const VFORK: u8 = 15;
 
 const INSIDE: u8 = 1;
 const SYNTHETIC: u8 = 2;
@@ -91,6 +92,7 @@ pub(super) fn encode(out: &mut Vec<u8>, change: &Change) {
             put(out, *len);
         }
         Change::Fork => out.push(FORK),
+        Change::Vfork => out.push(VFORK),
         Change::Exec => out.push(EXEC),
         Change::Exit { code } => {
             out.push(EXIT);
@@ -182,6 +184,7 @@ pub(super) fn decode(b: &mut Bytes<'_>, version: u32) -> Option<Change> {
         },
         BRK => Change::Brk { mapping: b.varint32()?, len: b.varint()? },
         FORK => Change::Fork,
+        VFORK if version >= 2 => Change::Vfork,
         EXEC => Change::Exec,
         EXIT => Change::Exit { code: i32::try_from(b.signed()?).ok()? },
         kind if version >= 2 => file_call(kind, b)?,

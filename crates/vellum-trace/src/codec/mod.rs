@@ -274,7 +274,7 @@ impl Model {
                     None => return Err("a heap that was never mapped"),
                 }
             }
-            Change::Fork | Change::Exec | Change::Exit { .. } => {}
+            Change::Fork | Change::Vfork | Change::Exec | Change::Exit { .. } => {}
             change => self.files.apply(change)?,
         }
         self.calls += 1;

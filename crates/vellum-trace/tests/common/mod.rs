@@ -74,7 +74,8 @@ impl World {
             1 => Change::Protect { mapping, offset, len, prot: Prot(x as u8) },
             2 => Change::Advise { mapping, offset, len, advice: Advice::from_raw(x as u32 % 30) },
             3 => Change::Remap { old: mapping, offset, len: len.min(0x10000), new: 0 },
-            4 => Change::Fork,
+            4 if x & 1 == 0 => Change::Fork,
+            4 => Change::Vfork,
             5 => Change::Exit { code: x as i32 },
             _ => {
                 self.lens[mapping as usize] = self.lens[mapping as usize].max(len + 0x10000);
