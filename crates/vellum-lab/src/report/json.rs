@@ -113,7 +113,13 @@ mod tests {
         assert!(text.starts_with(&format!(r#"{begins}"switches":{{"thp":"#)), "{text}");
         assert!(
             text.ends_with(
-                r#""complete":true,"counters":{"pgfault":7},"charges":{"l2.latency":3},"time_ratio":{"value":0.8,"low":0.69,"high":0.91,"most":{"constant":"l2.latency","low":0.7,"high":0.9}}}],"native":{"pgfault":7}}"#
+                &[
+                    r#""complete":true,"counters":{"pgfault":7},"charges":{"l2.latency":3},"#,
+                    r#""time_ratio":{"value":0.8,"low":0.69,"high":0.91,"#,
+                    r#""most":{"constant":"l2.latency","low":0.7,"high":0.9}}}],"#,
+                    r#""native":{"pgfault":7}}"#,
+                ]
+                .concat()
             ),
             "{text}"
         );

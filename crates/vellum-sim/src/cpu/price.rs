@@ -1,11 +1,11 @@
 //! By which constant of the machine file each tick of a CPU was charged.
 //!
-//! The clock moves for one reason at a time, and each but waiting for others has a constant, so that
-//! all charges add up to the clock. Where several accesses are on their way at once, a
-//! wait belongs to the level that served the one that is waited for, from its beginning on, less the
+//! The clock moves for one reason at a time, and each but waiting for others has a constant, so
+//! that all charges add up to the clock. Where several accesses are on their way at once, a wait
+//! belongs to the level that served the one that is waited for, from its beginning on, less the
 //! part for which its translation is to blame. That part is divided as all translations are, by
-//! what their walks read and where it was. So a charge says how much of the time hangs on a constant: in
-//! proportion, as long as the constant does not change what overlaps with what.
+//! what their walks read and where it was. So a charge says how much of the time hangs on a
+//! constant: in proportion, as long as the constant does not change what overlaps with what.
 
 use vellum::machine::{WORKS, Work};
 

@@ -1,5 +1,5 @@
-//! Clearing in extents: the first touch of 64 GiB, or of what a machine has, in pages of 2 MiB and 1 GiB, page by page and in
-//! extents.
+//! Clearing in extents: the first touch of 64 GiB, or of what a machine has, in pages of 2 MiB and
+//! 1 GiB, page by page and in extents.
 
 mod cases;
 mod drawn;
