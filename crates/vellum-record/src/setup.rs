@@ -176,8 +176,12 @@ extern "C" fn on_exit(_: PluginId, _: *mut c_void) {
     let (done, wait) = mpsc::channel();
     {
         let mut o = order::lock();
-        o.message(Message::Finish { code: calls::exit_code(), done });
-        o.close();
+        // Who closed it before waits for the end of the file in another thread.
+        if !o.is_closed() {
+            o.message(Message::Finish { code: calls::exit_code(), done });
+            o.close();
+        }
     }
     let _ = wait.recv();
+    crate::sink::wait_for_end();
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
 use vellum_trace::build::{Builder, FileCall, FileState, MapRequest, Region};
 use vellum_trace::record::shared::Shared;
 use vellum_trace::{Advice, Flags, Prot, TraceError};
@@ -62,6 +64,19 @@ pub struct Seen {
     pub name: Option<String>,
 }
 
+/// The file is complete.
+static OVER: AtomicBool = AtomicBool::new(false);
+/// So long may the last bytes take.
+const LAST: Duration = Duration::from_secs(3);
+
+/// Waits until the file is complete.
+pub fn wait_for_end() {
+    let begin = Instant::now();
+    while !OVER.load(Ordering::Acquire) && begin.elapsed() < LAST {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The receiving end.
 pub struct Sink {
     builder: Builder<File>,
@@ -97,6 +112,8 @@ impl Sink {
                 let _ = done.send(());
             }
             if last {
+                self.shared.iter().for_each(|shared| shared.finished());
+                OVER.store(true, Ordering::Release);
                 return;
             }
         }

@@ -47,7 +47,6 @@ impl Ticker {
                 o.close();
                 drop(o);
                 let _ = wait.recv();
-                self.shared.iter().for_each(|s| s.finished());
                 return;
             }
             if open != self.open {

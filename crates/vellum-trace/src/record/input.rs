@@ -2,7 +2,8 @@
 use super::error::{RecordError, io_error};
 use std::fs::File;
 use std::io::{IsTerminal, Seek, SeekFrom};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// Standard input as something that can be given out more than once.
@@ -45,6 +46,13 @@ impl Input {
         Ok(Input::File(copy, 0))
     }
 
+    /// Is it the file of that name, as `/proc` has it?
+    pub(super) fn is(&self, path: &Path) -> bool {
+        let Input::File(file, _) = self else { return false };
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        link.is_ok_and(|ours| ours == path)
+    }
+
     /// Standard input for the next run.
     pub(super) fn stdio(&self) -> Result<Stdio, RecordError> {
         match self {
@@ -56,4 +64,11 @@ impl Input {
             }
         }
     }
+}
+
+/// A file from that byte on.
+pub(super) fn at((path, position): &(PathBuf, u64)) -> std::io::Result<Stdio> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(*position))?;
+    Ok(Stdio::from(file))
 }

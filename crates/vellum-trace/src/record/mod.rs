@@ -120,7 +120,10 @@ pub fn record(options: &Options, listener: &dyn Listener) -> Result<Report, Reco
         match finish(trace, &programs, native, begin.elapsed()) {
             Ok(report) => reports.push(report),
             // Of several, some may have ended before they touched anything.
-            Err(_) if options.choice == Choice::All => {}
+            Err(RecordError::Stopped {
+                trace: None | Some(TraceError::Truncated { .. }), ..
+            }) if options.choice == Choice::All => {}
+            Err(e) if options.choice == Choice::All => listener.say(&e.to_string()),
             Err(RecordError::Stopped { code, trace, .. }) => {
                 let full = match ended {
                     Ended::Unwritable(e) => Some(e),
@@ -132,7 +135,11 @@ pub fn record(options: &Options, listener: &dyn Listener) -> Result<Report, Reco
         }
     }
     if reports.is_empty() {
-        return Err(RecordError::Stopped { code: 0, trace: None, full: None });
+        let full = match ended {
+            Ended::Unwritable(e) => Some(e),
+            _ => None,
+        };
+        return Err(RecordError::Stopped { code: 0, trace: None, full });
     }
     let followed = session.followed;
     Ok(Report { traces: reports, programs: native.unwrap_or(programs), followed, ended })

@@ -3,6 +3,7 @@ use super::process::{self, Live, Observer, Tracer};
 use super::program::Program;
 use super::watch::{Ended, Watch};
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -19,7 +20,7 @@ impl Observer for Nothing {
 
 /// The run's command, silent, with transparent huge pages off for all that it starts.
 pub(super) fn silent(mut command: Command) -> Command {
-    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdout(discarding()).stderr(discarding());
     // SAFETY: prctl is async-signal-safe and touches nothing of ours; the flag survives fork and
     // exec.
     unsafe {
@@ -30,6 +31,12 @@ pub(super) fn silent(mut command: Command) -> Command {
         });
     }
     command
+}
+
+/// Where output goes that nobody wants. Some programs know `/dev/null` and do less when they write
+/// to it: `grep` stops at the first match, `tar` reads no file.
+fn discarding() -> Stdio {
+    File::options().write(true).open("/dev/zero").map_or_else(|_| Stdio::null(), Stdio::from)
 }
 
 /// Runs the command once. `Unsupported`: it cannot be followed, and did not run.

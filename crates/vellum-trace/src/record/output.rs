@@ -2,6 +2,11 @@
 use super::error::RecordError;
 use std::path::{Path, PathBuf};
 
+/// What the names of the files beside a trace end in, until it is complete.
+pub(super) const PARTIAL: &str = ".partial";
+/// See [`PARTIAL`].
+pub(super) const META: &str = ".meta";
+
 /// Removes a file when the recording is over, however it ended.
 pub(super) struct Temporary(pub(super) PathBuf);
 
@@ -33,6 +38,15 @@ pub(super) fn check_output(out: &Path) -> Result<(), RecordError> {
     let dir = out.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if out.file_name().is_none() || !dir.is_dir() {
         return refuse("its directory does not exist; make it first, or give -o another name");
+    }
+    if out.to_str().is_none() {
+        return refuse("the recorder takes names in UTF-8 alone; give -o another name");
+    }
+    if [PARTIAL, META].iter().any(|ending| beside(out, ending).exists()) {
+        return refuse(
+            "a file of that name and .partial or .meta is there, of an earlier recording perhaps; \
+             remove it, or give -o another name",
+        );
     }
     Ok(())
 }

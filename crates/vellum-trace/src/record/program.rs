@@ -19,6 +19,8 @@ pub struct Program {
     pub environment: Vec<(OsString, OsString)>,
     /// Could something arrive at its standard input from another program?
     pub reads_pipe: bool,
+    /// The file that is its standard input, and where in it that begins.
+    pub stdin: Option<(PathBuf, u64)>,
     /// Its process.
     pub pid: i32,
     /// What it cost.
@@ -64,13 +66,11 @@ impl Program {
             let path = Path::new(a);
             path.starts_with("/tmp") || path.starts_with(std::env::temp_dir())
         };
+        let same = |a: &OsStr, b: &OsStr| a == b || (temporary(a) && temporary(b));
         self.path == other.path
+            && same(self.dir.as_os_str(), other.dir.as_os_str())
             && self.args.len() == other.args.len()
-            && self
-                .args
-                .iter()
-                .zip(&other.args)
-                .all(|(a, b)| a == b || (temporary(a) && temporary(b)))
+            && self.args.iter().zip(&other.args).all(|(a, b)| same(a, b))
     }
 }
 
@@ -163,5 +163,8 @@ mod tests {
         assert!(!one.is_like(&program("/usr/lib/cc1", &["cc1", "b.c", "-o", "/tmp/ccA1.s"], 2)));
         assert!(!one.is_like(&program("/usr/bin/as", &["cc1", "a.c", "-o", "/tmp/ccA1.s"], 2)));
         assert!(!one.is_like(&program("/usr/lib/cc1", &["cc1"], 2)));
+        let there = |dir: &str| Program { dir: dir.into(), ..one.clone() };
+        assert!(!there("/a").is_like(&there("/b")), "the same words in another folder");
+        assert!(there("/tmp/x1").is_like(&there("/tmp/x2")));
     }
 }

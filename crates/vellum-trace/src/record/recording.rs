@@ -2,7 +2,7 @@
 use super::error::RecordError;
 use super::find;
 use super::options::{Listener, Options};
-use super::output::{Temporary, beside, numbered};
+use super::output::{META, PARTIAL, Temporary, beside, numbered};
 use super::process::Observer;
 use super::program::{Choice, Program};
 use super::shared::Shared;
@@ -74,8 +74,8 @@ impl Tools<'_> {
             native: native.map(|(_, program)| program.native),
             ..self.header.clone()
         };
-        let partial = Temporary(beside(&out, ".partial"));
-        let meta = Temporary(beside(&out, ".meta"));
+        let partial = Temporary(beside(&out, PARTIAL));
+        let meta = Temporary(beside(&out, META));
         let shared = Arc::new(Shared::create(&meta.0, &header.encode())?);
         self.recorders.add(Arc::clone(&shared));
         let mut arg = format!(

@@ -5,7 +5,7 @@ use super::options::{Listener, Options};
 use super::program::{Choice, Program};
 use super::recording::{Recording, Run, Tools};
 use super::watch::{Ended, Recorders, Watch};
-use super::{find, native, output, plain};
+use super::{find, input, native, output, plain};
 use crate::header::{Header, Recorder};
 use std::ffi::OsString;
 use std::io;
@@ -142,16 +142,21 @@ impl<'a> Session<'a> {
     /// made can keep the second from doing it once more, as it does with `make`.
     fn alone(&self, programs: &[Program], meant: usize) -> Result<Run, RecordError> {
         let program = &programs[meant];
+        let not_again = || RecordError::NotAgain(program.name());
         if program.reads_pipe {
-            return Err(RecordError::NotAgain(program.name()));
+            return Err(not_again());
         }
+        let stdin = match &program.stdin {
+            Some(file) if !self.input.is(&file.0) => input::at(file).map_err(|_| not_again())?,
+            _ => self.input.stdio()?,
+        };
         self.listener.say(&format!(
             "the second run of the command did not start {}; it is recorded by itself, with the \
              arguments, directory and environment of the first",
             program.name()
         ));
         let mut command = program.command();
-        command.stdin(self.input.stdio()?);
+        command.stdin(stdin);
         let one = std::slice::from_ref(program);
         let mut run = self
             .follow(command, Some((one, Some(0))))

@@ -54,18 +54,27 @@ impl Recorders {
         self.all().iter().fold((0, 0), add)
     }
 
-    /// Has them write their traces to the end now.
+    /// Has them write their traces to the end now, all at once.
     fn finish(&self, code: i32) {
-        for recorder in self.all().iter() {
-            finish(recorder, code);
-        }
+        let (all, begin) = (self.all(), Instant::now());
+        all.iter().for_each(|recorder| recorder.finish(code));
+        all.iter().for_each(|recorder| wait(recorder, begin));
     }
 }
 
 /// Has a recorder write its trace to the end now, and waits until it has.
 pub(super) fn finish(recorder: &Shared, code: i32) {
-    let begin = Instant::now();
     recorder.finish(code);
+    wait(recorder, Instant::now());
+}
+
+/// Is this process in the foreground of a terminal, whose Ctrl-C reaches its children, too?
+fn is_in_foreground() -> bool {
+    // SAFETY: neither call has preconditions; what is no terminal gives an error.
+    unsafe { libc::tcgetpgrp(libc::STDERR_FILENO) == libc::getpgrp() }
+}
+
+fn wait(recorder: &Shared, begin: Instant) {
     while recorder.has_begun() && !recorder.is_finished() && begin.elapsed() < WRITE {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -86,7 +95,8 @@ impl Watch<'_> {
     pub(super) fn until(&self, over: impl Fn() -> bool, live: &Live) -> Ended {
         let begin = Instant::now();
         let mut ended = Ended::Itself;
-        let (mut told, mut asked_at, mut waits) = (begin, None, false);
+        let (mut told, mut asked_at) = (begin, None);
+        let (mut waits, mut spared) = (false, false);
         while !over() {
             std::thread::sleep(LOOK);
             if told.elapsed() >= TELL {
@@ -110,8 +120,17 @@ impl Watch<'_> {
                     if let Some(why) = self.reason(begin) {
                         ended = why;
                         asked_at = Some(Instant::now());
-                        live.signal(self.options.stop_signal);
+                        // Ctrl-C has reached all of them already, and they may be cleaning up.
+                        spared = matches!(ended, Ended::Asked) && is_in_foreground();
+                        if !spared {
+                            live.signal(self.options.stop_signal);
+                        }
                     }
+                }
+                Some(at) if spared && at.elapsed() > GRACE => {
+                    spared = false;
+                    asked_at = Some(Instant::now());
+                    live.signal(self.options.stop_signal);
                 }
                 Some(at) if at.elapsed() > GRACE => {
                     self.recorders.finish(128 + libc::SIGKILL);

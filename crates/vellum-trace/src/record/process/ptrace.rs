@@ -34,13 +34,6 @@ pub(super) fn listen(pid: i32) {
     let _ = request(libc::PTRACE_LISTEN, pid, 0);
 }
 
-/// What the last event is about: the new process.
-pub(super) fn message(pid: i32) -> io::Result<i32> {
-    let mut value: libc::c_ulong = 0;
-    request(libc::PTRACE_GETEVENTMSG, pid, (&raw mut value).expose_provenance())?;
-    Ok(i32::try_from(value).unwrap_or(0))
-}
-
 /// The registers of a stopped thread.
 pub(super) fn registers(pid: i32) -> io::Result<libc::user_regs_struct> {
     // SAFETY: registers are numbers, all zeroes are values of them.

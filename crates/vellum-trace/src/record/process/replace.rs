@@ -10,7 +10,7 @@ const EXECVE: [u8; 8] = [0xb8, 59, 0, 0, 0, 0x0f, 0x05, 0xcc];
 
 /// The kernel maps this much of a new stack below what it has filled (`setup_arg_pages`, 128 KiB);
 /// we stay well inside.
-const ROOM: usize = 120 << 10;
+const ROOM: u64 = 120 << 10;
 
 /// Makes a process at the stop of its exec execute another program as its first instruction.
 /// `front` is the program and its first arguments; the process's own, but for the name of its
@@ -23,28 +23,27 @@ pub(super) fn replace(pid: i32, front: &[CString]) -> io::Result<()> {
     let mut registers = ptrace::registers(pid)?;
     let mut count = [0; 8];
     memory.read_exact_at(&mut count, registers.rsp)?;
-    let count = usize::try_from(u64::from_le_bytes(count)).unwrap_or(usize::MAX).min(ROOM);
-    let mut behind = vec![0; count.saturating_sub(1) * 8];
-    memory.read_exact_at(&mut behind, registers.rsp + 16)?;
-
-    let pointers = (front.len() + 1) * 8 + behind.len();
-    let text: usize = front.iter().map(|a| a.as_bytes_with_nul().len()).sum();
-    if pointers + text > ROOM {
+    let count = u64::from_le_bytes(count);
+    // The program's own arguments, null and the environment stay where they are: ours go right in
+    // front of them, over the number of arguments and the program's own name.
+    let own = registers.rsp + 8 + 8 * count.min(1);
+    let list = own.saturating_sub(8 * front.len() as u64);
+    let text: Vec<u8> = front.iter().flat_map(|a| a.as_bytes_with_nul()).copied().collect();
+    let strings = list.saturating_sub(text.len() as u64) & !15;
+    if own - strings > ROOM {
         return Err(io::ErrorKind::ArgumentListTooLong.into());
     }
-    let at = (registers.rsp - 256 - (pointers + text) as u64) & !15;
-    let (mut list, mut strings) = (Vec::<u8>::new(), Vec::<u8>::new());
+    let mut pointers = Vec::<u8>::new();
+    let mut at = strings;
     for arg in front {
-        list.extend((at + (pointers + strings.len()) as u64).to_le_bytes());
-        strings.extend(arg.as_bytes_with_nul());
+        pointers.extend(at.to_le_bytes());
+        at += arg.as_bytes_with_nul().len() as u64;
     }
-    list.extend(behind);
-    list.extend([0; 8]);
-    list.extend(strings);
-    memory.write_all_at(&list, at)?;
+    memory.write_all_at(&text, strings)?;
+    memory.write_all_at(&pointers, list)?;
     memory.write_all_at(&EXECVE, registers.rip)?;
-    registers.rdi = at + pointers as u64;
-    registers.rsi = at;
-    registers.rdx = registers.rsp + 8 * (count as u64 + 2);
+    registers.rdx = registers.rsp + 8 * (count + 2);
+    registers.rdi = strings;
+    registers.rsi = list;
     ptrace::set_registers(pid, &registers)
 }

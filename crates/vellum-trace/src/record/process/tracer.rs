@@ -41,8 +41,8 @@ impl Live {
     /// Sends a signal to all of them.
     pub(crate) fn signal(&self, signal: i32) {
         for pid in self.pids().iter() {
-            // SAFETY: kill has no preconditions. A number is not reused while it is in the list:
-            // its process is removed from there before it is gone for good.
+            // SAFETY: kill has no preconditions. A process is removed from the list as soon as the
+            // tracer learns that it is gone, so that its number is not another's yet.
             unsafe { libc::kill(*pid, signal) };
         }
     }
@@ -105,14 +105,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
     fn stopped(&mut self, tid: i32, event: i32, signal: i32) -> io::Result<()> {
         let pid = self.process_of(tid);
         match event {
-            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
-                if let Ok(child) = ptrace::message(tid) {
-                    let parent = self.processes.get(&pid).and_then(|p| p.program);
-                    self.know(child, parent);
-                }
-            }
+            // The child is met at its own first stop, before it has done anything. Here it may be
+            // gone already, and its number another's.
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {}
             libc::PTRACE_EVENT_EXEC => self.executed(tid)?,
-            libc::PTRACE_EVENT_EXIT => self.look(pid),
+            libc::PTRACE_EVENT_EXIT => self.look(pid, tid),
             EVENT_STOP if signal != libc::SIGTRAP => {
                 ptrace::listen(tid);
                 return Ok(());
@@ -139,8 +136,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         Ok(())
     }
 
-    /// The process of a thread, which may be new: its first stop can come before the event that
-    /// tells of it.
+    /// The process of a thread, which is new at its first stop.
     fn process_of(&mut self, tid: i32) -> i32 {
         if !self.threads.contains_key(&tid) {
             let parent = usage::parent(tid).and_then(|p| self.processes.get(&p)?.program);
@@ -172,11 +168,12 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.processes.insert(pid, process);
     }
 
-    /// Notes what a process has used.
-    fn look(&mut self, pid: i32) {
+    /// Notes what a process has used, as one of its threads ends. One that ended before has no
+    /// memory to tell of.
+    fn look(&mut self, pid: i32, tid: i32) {
         if let Some(p) = self.processes.get_mut(&pid) {
             p.now = Usage::of(pid);
-            p.peak = usage::peak(pid);
+            p.peak = p.peak.max(usage::peak(tid));
         }
     }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 
 /// What a process has used so far, all its threads together.
 #[derive(Clone, Copy, Default)]
@@ -125,6 +126,17 @@ fn reads_pipe(pid: i32) -> bool {
     state.revents != libc::POLLHUP
 }
 
+/// The file that is a process's standard input, and where it is in it.
+fn stdin(pid: i32) -> Option<(PathBuf, u64)> {
+    let at = format!("/proc/{pid}/fd/0");
+    let path = std::fs::read_link(&at).ok()?;
+    // Follows the link, also to a file that has no name any more.
+    std::fs::metadata(at).ok().filter(|m| m.is_file())?;
+    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/0")).ok()?;
+    let position = info.lines().find_map(|l| l.strip_prefix("pos:"))?.trim().parse().ok()?;
+    Some((path, position))
+}
+
 /// The program that a process has become.
 pub(super) fn program(pid: i32) -> Program {
     let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).unwrap_or_default();
@@ -145,6 +157,7 @@ pub(super) fn program(pid: i32) -> Program {
         dir: link("cwd"),
         environment: environment.collect(),
         reads_pipe: reads_pipe(pid),
+        stdin: stdin(pid),
         pid,
         ..Program::default()
     }
