@@ -25,6 +25,9 @@ use crate::switches::Variant;
 /// Replays running at one time.
 const SIDE_BY_SIDE: usize = 2;
 
+/// Accesses of a thread that a window has at least, if a replay is to tell it from a gap.
+pub const WINDOW: u64 = replay::GAP as u64;
+
 /// A trace file as far as its header and trailer tell.
 #[derive(Clone, Debug)]
 pub struct Trace {
@@ -61,6 +64,11 @@ impl Trace {
     pub fn warm(&self) -> u64 {
         let window = self.header.window.parse::<Window>();
         window.map_or(0, |w| (w.keep / 2).min(1 << 20) / self.totals.threads.max(1))
+    }
+    /// Whether a thread's part of a window is too short for a replay to see it begin.
+    pub fn windows_are_short(&self) -> bool {
+        let window = self.header.window.parse::<Window>();
+        window.is_ok_and(|w| w.period.is_some() && w.keep / self.totals.threads.max(1) < WINDOW)
     }
     /// What the native run said, in our counters' words.
     pub fn native(&self) -> Option<Counters> {

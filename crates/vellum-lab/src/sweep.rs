@@ -24,6 +24,12 @@ impl Sweep {
                 "--sweep {text}: write KEY=VALUE,VALUE, as in llc.size=16M,32M"
             )));
         };
+        if key == "clock_hz" {
+            return Err(LabError::usage(
+                "--sweep clock_hz: times are told in cycles, of which a faster clock makes more; \
+                 sweep what is slow beside it, as memory.latency",
+            ));
+        }
         let constants = machine.constants();
         if constants.iter().all(|row| row.key != key) {
             let near = nearest(key, constants.iter().map(|row| row.key.as_str()));
@@ -69,5 +75,6 @@ mod tests {
         assert!(says("llc.size=16M,many").starts_with("--sweep llc.size=many: "));
         assert!(says("llc.size=").starts_with("--sweep llc.size=: "));
         assert!(says("llc.size").contains("write KEY=VALUE,VALUE"));
+        assert!(says("clock_hz=1000000000").contains("told in cycles"));
     }
 }

@@ -95,11 +95,12 @@ impl Listener for Impatient {
 fn a_recording_that_is_asked_to_stop_keeps_its_trace() {
     let dir = scratch("asked");
     let mut o = options(&dir, "sleep");
-    (o.native, o.stop_signal) = (false, libc::SIGINT);
+    // Not INT, which a shell has the programs ignore that it starts in the background.
+    (o.native, o.stop_signal) = (false, libc::SIGUSR1);
     let report: Report = record(&o, &Impatient::default()).unwrap_or_else(|e| panic!("{e}"));
     let t = &report.traces[0];
     assert!(matches!(report.ended, Ended::Asked));
-    assert_eq!((t.exit_code, t.partial), (128 + libc::SIGINT, false));
+    assert_eq!((t.exit_code, t.partial), (128 + libc::SIGUSR1, false));
     assert!(t.totals.touched_pages > 0 && only_the_trace(&dir));
     std::fs::remove_dir_all(dir).expect("removed");
 }

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use serde_json::json;
-use vellum_sim::file::Machine;
+use vellum_sim::file::{Basis, Machine};
 use vellum_trace::Totals;
 
 use super::machines;
 use super::output::{print, print_json};
 use crate::cli::{Choices, FileState, RunArgs};
 use crate::error::LabError;
-use crate::experiment::{Column, Effort, Experiment, Replayed, Trace, cpus};
+use crate::experiment::{Column, Effort, Experiment, Replayed, Trace, WINDOW, cpus};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::replay::Finished;
@@ -184,9 +184,9 @@ fn doubtful(machine: &Machine, results: &[Column<'_>], intervals: &[Option<Inter
         };
         let constant = machine.constants().into_iter().find(|row| row.key == *key);
         let (value, basis) = constant.map_or_else(Default::default, |row| {
-            let basis = match row.spread {
-                Some(spread) => format!("measured to {:.1} %", spread.get() * 100.0),
-                None => format!("a {}, halved and doubled", row.basis.name()),
+            let basis = match (row.basis, row.spread) {
+                (Basis::Guess, _) | (_, None) => "a guess, halved and doubled".to_owned(),
+                (_, Some(spread)) => format!("measured to {:.1} %", spread.get() * 100.0),
             };
             (row.value, basis)
         });
@@ -258,6 +258,13 @@ pub fn notes(trace: &Trace, results: &[Column<'_>], files: FileState) -> Vec<Str
             number::scaled(trace.totals.recorded_accesses() as i64),
         ));
     }
+    if trace.windows_are_short() {
+        notes.push(format!(
+            "note: windows of fewer than {} accesses a thread cannot be told from what is between \
+             them: cycles of program and walks are those of its start; record with a longer KEEP",
+            number::grouped(WINDOW as i64)
+        ));
+    }
     if sum("accesses_refused") > 0 {
         notes.push(format!(
             "note: {} accesses met memory that the trace does not give them, and were left out",
@@ -294,9 +301,9 @@ pub fn native_time(trace: &Trace, machine: &Machine, results: &[Column<'_>]) -> 
     }
     let cycles = |name| column.finished.counters.get(name).unwrap_or(0) as f64;
     let seconds = |cycles: f64| cycles / *machine.clock_hz as f64;
-    let own = ["cycles_program", "cycles_stlb", "cycles_walk"];
+    let own = ["estimate_program", "estimate_stlb", "estimate_walk"];
     let program = seconds(own.into_iter().map(cycles).sum());
-    let all = seconds(cycles("cycles_total"));
+    let all = seconds(cycles(TIME));
     let measured = [native.user_us, native.system_us].map(|us| us as f64 / 1e6);
     let took: f64 = measured.iter().sum();
     let off = all / took - 1.0;

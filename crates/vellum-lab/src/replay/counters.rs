@@ -226,12 +226,8 @@ pub fn charges<F: Format>(vm: &Vm<SimMachine<F>>, counters: &Counters) -> Counte
         all.map_or(cycles, |n| u64::try_from(n).unwrap_or(u64::MAX))
     };
     let mut out = Counters::new();
-    for (key, cycles) in vm.machine().total().charges() {
-        let cycles = match key.split_once('.').map_or(key, |(group, _)| group) {
-            "core" | "l1d" | "l2" | "llc" | "memory" | "tlb" => scaled(cycles),
-            _ => cycles,
-        };
-        out.count(key, cycles);
+    for (key, [program, kernel]) in vm.machine().total().charges_by() {
+        out.count(key, scaled(program).saturating_add(kernel));
     }
     out
 }

@@ -31,4 +31,5 @@ mod player;
 mod session;
 
 pub use config_check::check_config;
+pub use player::GAP;
 pub use session::{Finished, Options, replay};

@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 const PATIENCE: u32 = 10_000;
 /// Between two windows the trace holds first touches only, so that the next thing left out is never
 /// further than this; inside a window, nothing is left out for longer.
-const GAP: usize = 1000;
+pub const GAP: usize = 1000;
 /// Events between a hint and its use: about the time a miss of the host takes.
 const AHEAD: usize = 16;
 /// Every so many events others are told how far a thread is, and its time is looked at. Others may

@@ -130,7 +130,7 @@ fn header(block: &[Column<'_>]) -> String {
 
 fn broken(name: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for part in name.split_inclusive(',') {
+    for part in name.split_inclusive([',', '=']) {
         let last = lines.last_mut().expect("a list that starts with one line never empties");
         if !last.is_empty() && last.chars().count() + part.chars().count() > width {
             lines.push(part.to_owned());

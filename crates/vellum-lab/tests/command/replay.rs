@@ -153,6 +153,39 @@ fn the_first_half_of_a_window_makes_tlbs_warm_and_stands_for_nothing() {
     assert!(off(warm) < 0.7 * off(cold), "{whole}: cold {cold}, warm {warm}");
 }
 
+/// Kernel work is in a trace as a whole, and the program's is scaled up: so are their charges.
+#[test]
+fn charges_add_up_to_the_time_also_where_windows_left_something_out() {
+    let mut s = Script::new();
+    let m = s.anon(4000);
+    for round in 0..4 {
+        s.push(Event::Skip { accesses: 30_000, instructions: 60_000 });
+        for n in 0..2000 {
+            let offset = (n * 37 % 1000 + round * 1000) * 4096 + n % 64 * 64;
+            s.load(m, offset);
+            let flags = Flags::WRITE.with(Flags::KERNEL);
+            s.push(Event::Access { mapping: m, size: 64, flags, offset });
+        }
+    }
+    s.window = "30000,2000,32000".to_owned();
+    let trace = s.file("sum.vt");
+    let said = vellum(&["run", "--trace", trace.path(), "--machine", "milan", "--json"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    for column in doc["variants"].as_array().expect("columns") {
+        let charges = column["charges"].as_object().expect("charges");
+        let sum: f64 = charges.values().filter_map(serde_json::Value::as_f64).sum();
+        let whole = column["counters"]["estimate_total"].as_f64().expect("a time");
+        let waiting = column["counters"]["cycles_idle"].as_f64().unwrap_or(0.0);
+        assert!((sum / (whole + waiting) - 1.0).abs() < 0.01, "{sum} of {whole}: {column}");
+    }
+    // Windows that a replay cannot see are said to be such.
+    s.window = "30000,900,32000".to_owned();
+    let trace = s.file("short.vt");
+    let said = vellum(&["run", "--trace", trace.path(), "--machine", "milan"]);
+    assert!(said.out.contains("windows of fewer than 1,000 accesses a thread"), "{}", said.out);
+}
+
 /// What a replay says of a constant is what another replay with another constant finds.
 #[test]
 fn charges_tell_what_a_run_on_a_machine_of_other_constants_takes() {

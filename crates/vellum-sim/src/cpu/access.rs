@@ -67,6 +67,9 @@ impl<F: Format> SimState<F> {
                 } else {
                     cpu.counts.quick_lines += 1;
                     if kind == Kind::Load {
+                        if dependent {
+                            cpu.core.served_by(Level::L1 as u8);
+                        }
                         cpu.core.hit(dependent);
                     }
                 }

@@ -8,7 +8,7 @@ use super::{ACCOUNTS, Account, Counts, CpuState};
 use crate::cache::{Agent, CpuCounters, Level, Structure};
 use crate::format::Format;
 use crate::machine::SimState;
-use crate::memory::Ticks;
+use crate::memory::{Ticks, Waits};
 
 const COUNTS: usize = 28;
 const CACHES: usize = 24;
@@ -85,7 +85,8 @@ pub struct Counters {
     caches: [u64; CACHES],
     walk_time: Ticks,
     time: [Ticks; ACCOUNTS],
-    charged: [Ticks; PRICES],
+    /// The program's, and the kernel's.
+    charged: [[Ticks; PRICES]; 2],
 }
 
 impl Counters {
@@ -117,7 +118,14 @@ impl Counters {
     /// for none: other CPUs or the disk were waited for. They add up to `cycles`, but for
     /// roundings.
     pub fn charges(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        price::keys().zip(self.charged.iter().map(|time| time.cycles()))
+        self.charges_by().map(|(key, [program, kernel])| (key, program + kernel))
+    }
+
+    /// The same, the program's and the kernel's apart.
+    pub fn charges_by(&self) -> impl Iterator<Item = (&'static str, [u64; 2])> + '_ {
+        let [program, kernel] = &self.charged;
+        let both = program.iter().zip(kernel).map(|(p, k)| [p.cycles(), k.cycles()]);
+        price::keys().zip(both)
     }
 
     /// Adds another CPU's reading.
@@ -129,7 +137,8 @@ impl Counters {
             .chain(self.caches.iter_mut().zip(&other.caches));
         pairs.for_each(|(a, b)| *a += b);
         self.time.iter_mut().zip(&other.time).for_each(|(a, b)| *a += *b);
-        self.charged.iter_mut().zip(&other.charged).for_each(|(a, b)| *a += *b);
+        let pairs = self.charged.as_flattened_mut().iter_mut();
+        pairs.zip(other.charged.as_flattened()).for_each(|(a, b)| *a += *b);
         self.walk_time += other.walk_time;
     }
 
@@ -143,7 +152,8 @@ impl Counters {
             .chain(d.caches.iter_mut().zip(&earlier.caches));
         pairs.for_each(|(a, b)| *a -= b);
         d.time.iter_mut().zip(&earlier.time).for_each(|(a, b)| *a -= *b);
-        d.charged.iter_mut().zip(&earlier.charged).for_each(|(a, b)| *a = a.saturating_sub(*b));
+        let pairs = d.charged.as_flattened_mut().iter_mut();
+        pairs.zip(earlier.charged.as_flattened()).for_each(|(a, b)| *a = a.saturating_sub(*b));
         d.walk_time -= earlier.walk_time;
         d
     }
@@ -173,26 +183,36 @@ impl Counters {
 /// In the order of their numbers.
 const LEVELS: [Level; 4] = [Level::L1, Level::L2, Level::Llc, Level::Memory];
 
-/// All charges of a CPU, those of its core included.
-fn charged(cpu: &CpuState) -> [Ticks; PRICES] {
-    let waits = cpu.core.waits();
-    let mut all = cpu.charged;
-    all[Price::Instruction as usize] += cpu.core.retiring();
-    all[Price::LoadPort as usize] += waits.port;
-    for (level, wait) in LEVELS.into_iter().zip(waits.sources) {
-        all[Price::of_level(level) as usize] += wait;
+/// All charges of a CPU: those of the program, its core's waits included, and those of the kernel.
+fn charged(cpu: &CpuState) -> [[Ticks; PRICES]; 2] {
+    let all = cpu.core.waits();
+    let mut kernel = cpu.waits_elsewhere;
+    if cpu.account != Account::Program {
+        kernel.add(&all.since(&cpu.waits_marked));
     }
-    all[Price::TlbL2 as usize] += waits.translating.second_level;
-    let whole = cpu.counts.walk_reads.iter().copied().sum::<Ticks>() + cpu.counts.walk_starts;
+    let mut charged = cpu.charged;
+    charged[0][Price::Instruction as usize] += cpu.core.retiring();
+    waited(&mut charged[0], &all.since(&kernel), &cpu.counts);
+    waited(&mut charged[1], &kernel, &cpu.counts);
+    charged
+}
+
+/// Adds waits to charges. Those for walks are divided as all walks of the CPU are.
+fn waited(charged: &mut [Ticks; PRICES], waits: &Waits, counts: &Counts) {
+    charged[Price::LoadPort as usize] += waits.port;
+    charged[Price::TlbL2 as usize] += waits.translating.second_level;
+    for (level, wait) in LEVELS.into_iter().zip(waits.sources) {
+        charged[Price::of_level(level) as usize] += wait;
+    }
+    let whole = counts.walk_reads.iter().copied().sum::<Ticks>() + counts.walk_starts;
     let mut rest = waits.translating.walks;
-    for (level, part) in LEVELS.into_iter().zip(cpu.counts.walk_reads) {
+    for (level, part) in LEVELS.into_iter().zip(counts.walk_reads) {
         let share = u128::from(waits.translating.walks.0) * u128::from(part.0);
         let share = Ticks(share.checked_div(u128::from(whole.0)).unwrap_or(0) as u64);
-        all[Price::of_level(level) as usize] += share;
+        charged[Price::of_level(level) as usize] += share;
         rest -= share;
     }
-    all[Price::WalkStart as usize] += rest;
-    all
+    charged[Price::WalkStart as usize] += rest;
 }
 
 fn counts(n: &Counts, instructions: u64) -> [u64; COUNTS] {

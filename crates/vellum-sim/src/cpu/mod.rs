@@ -25,7 +25,7 @@ use vellum::machine::Work;
 
 use crate::cache::{Kind as CacheKind, Prefetcher};
 use crate::machine::parts::Parts;
-use crate::memory::{Core, SOURCES, Ticks};
+use crate::memory::{Core, SOURCES, Ticks, Waits};
 use crate::tlb::{NestedTlb, Tlb, WalkCache};
 
 /// What an access does.
@@ -176,8 +176,12 @@ pub(crate) struct CpuState {
     pub nested: Option<Box<NestedTlb>>,
     pub hints: hints::Hints,
     pub prefetcher: Option<Box<Prefetcher>>,
-    /// What was charged so far, by constant; the core has its own part.
-    pub charged: [Ticks; PRICES],
+    /// What was charged so far by constant, on the program's account and on others; the core has
+    /// its own part.
+    pub charged: [[Ticks; PRICES]; 2],
+    /// What the core waited for on other accounts than the program's, and until now.
+    pub waits_elsewhere: Waits,
+    pub waits_marked: Waits,
     /// Time by account, up to `marked`.
     pub spent: [Ticks; ACCOUNTS],
     pub account: Account,
@@ -222,7 +226,9 @@ impl CpuState {
             prefetcher: parts
                 .prefetch
                 .map(|shape| Box::new(Prefetcher::new(shape, &parts.caches.l2))),
-            charged: [Ticks::ZERO; PRICES],
+            charged: [[Ticks::ZERO; PRICES]; 2],
+            waits_elsewhere: Waits::default(),
+            waits_marked: Waits::default(),
             spent: [Ticks::ZERO; ACCOUNTS],
             account: Account::Program,
             marked: Ticks::ZERO,
@@ -254,23 +260,30 @@ impl CpuState {
         self.code.line = NONE;
     }
 
+    /// Charges on the account of the moment.
+    #[inline]
+    pub(crate) fn charges(&mut self) -> &mut [Ticks; PRICES] {
+        &mut self.charged[usize::from(self.account != Account::Program)]
+    }
+
     /// Passes time that a constant sets.
     #[inline]
     pub(crate) fn charge(&mut self, price: Price, time: Ticks) {
-        self.charged[price as usize] += time;
+        self.charges()[price as usize] += time;
         self.core.advance(time);
     }
 
     /// Waits for others until `time`.
     #[inline]
     pub(crate) fn wait_until(&mut self, time: Ticks) {
-        self.charged[Price::Waiting as usize] += self.core.advance_to(time);
+        let wait = self.core.advance_to(time);
+        self.charges()[Price::Waiting as usize] += wait;
     }
 
     /// Passes the time of pieces of work.
     #[inline]
     pub(crate) fn work(&mut self, work: Work, time: Ticks) {
-        self.charged[Price::work(work)] += time;
+        self.charges()[Price::work(work)] += time;
         self.core.advance(time);
     }
 
@@ -282,7 +295,10 @@ impl CpuState {
             let translating = self.core.take_translating();
             self.attribute(translating.second_level, Account::SecondLevelTlb);
             self.attribute(translating.walks, Account::Walk);
+        } else {
+            self.waits_elsewhere.add(&self.core.waits().since(&self.waits_marked));
         }
+        self.waits_marked = self.core.waits();
         self.spent[self.account as usize] += now - self.marked;
         self.marked = now;
         core::mem::replace(&mut self.account, account)

@@ -535,7 +535,8 @@ fn collect(path: String, value: &Value, rows: &mut Vec<ConstantRow>) {
                 let basis = all.into_iter().find(|b| b.name() == basis).unwrap_or(Basis::Guess);
                 let source = text("source").unwrap_or_default().to_string();
                 let value = inner.as_str().map_or_else(|| inner.to_string(), str::to_string);
-                let spread = table.get("spread").and_then(Value::as_float);
+                let number = |v: &Value| v.as_float().or(v.as_integer().map(|n| n as f64));
+                let spread = table.get("spread").and_then(number);
                 let spread = spread.and_then(|share| Share::try_from(share).ok());
                 rows.push(ConstantRow { key: path, value, basis, source, spread });
                 return;

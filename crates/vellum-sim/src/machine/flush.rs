@@ -120,9 +120,9 @@ impl<F: Format> SimState<F> {
         }
         if self.mmu.broadcast && others > 0 {
             let before = self.cpus[c].switch(Account::Flush);
-            let cost = self.costs.broadcast_base
-                + self.costs.broadcast_per_cpu * (self.cpus.len() as u64 - 1);
-            self.cpus[c].charge(Price::Broadcast, cost);
+            let others = self.costs.broadcast_per_cpu * (self.cpus.len() as u64 - 1);
+            self.cpus[c].charge(Price::Broadcast, self.costs.broadcast_base);
+            self.cpus[c].charge(Price::BroadcastPerCpu, others);
             self.cpus[c].counts.broadcasts += 1;
             self.cpus[c].switch(before);
             for t in 0..self.cpus.len() {

@@ -11,5 +11,5 @@ pub use self::core::{Core, Overlap, Ready};
 pub use nested_tables::NestedTables;
 pub use numa::{Memory, Moved, NodeRange, Numa, Traffic};
 pub use ticks::Ticks;
-pub(crate) use waits::SOURCES;
 pub use waits::Translating;
+pub(crate) use waits::{SOURCES, Waits};

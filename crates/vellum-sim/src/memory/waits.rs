@@ -38,6 +38,26 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
+    /// What came to them since `earlier`.
+    pub(crate) fn since(&self, earlier: &Waits) -> Waits {
+        let mut d = *self;
+        d.sources.iter_mut().zip(earlier.sources).for_each(|(a, b)| *a -= b);
+        d.translating.second_level -= earlier.translating.second_level;
+        d.translating.walks -= earlier.translating.walks;
+        d.port -= earlier.port;
+        d.hidden -= earlier.hidden;
+        d
+    }
+
+    /// Adds others.
+    pub(crate) fn add(&mut self, other: &Waits) {
+        self.sources.iter_mut().zip(other.sources).for_each(|(a, b)| *a += b);
+        self.translating.second_level += other.translating.second_level;
+        self.translating.walks += other.translating.walks;
+        self.port += other.port;
+        self.hidden += other.hidden;
+    }
+
     /// An access has held the core up for all of that time, of which the last part was spent
     /// waiting.
     pub(super) fn access(&mut self, p: &Pending, all: Ticks, wait: Ticks) {
