@@ -8,6 +8,8 @@
 //! faults and calls are complete: a total of both would otherwise compare a hundredth of one with
 //! all of the other. JSON has the simulated figures beside the estimates.
 
+use super::counters::Counters;
+
 /// How a value is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
@@ -192,6 +194,28 @@ pub const SCREEN: &[Row] = &[
     TOTAL,
     RSS,
 ];
+
+/// The parts of a program's time: a counter, and where that time goes.
+const PARTS: [(&str, &str); 7] = [
+    ("estimate_program", "the program itself"),
+    ("estimate_stlb", "L2 TLB hits"),
+    ("estimate_walk", "page walks"),
+    ("cycles_fault", "page faults"),
+    ("cycles_clear", "clearing and copying"),
+    ("cycles_flush", "TLB flushes"),
+    ("cycles_calls", "memory calls"),
+];
+
+/// The part that has more than half of the difference between two times, if that is a percent or
+/// more: `most of it in page faults`.
+pub fn cause(value: &Counters, base: &Counters) -> Option<String> {
+    let apart = |name: &str| Some(value.get(name)? - base.get(name)?);
+    let whole = apart(TIME)?;
+    change(value.get(TIME)?, base.get(TIME)?).filter(|percent| *percent != 0)?;
+    let share = |name: &str| apart(name).map_or(0, |part| part * whole.signum());
+    let (_, said) = PARTS.iter().find(|(name, _)| 2 * share(name) > whole.abs())?;
+    Some(format!("most of it in {said}"))
+}
 
 fn time_remark(value: i64, base: i64) -> Option<String> {
     Some(match change(value, base)? {

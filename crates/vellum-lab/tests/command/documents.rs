@@ -300,3 +300,19 @@ fn a_table_fits_the_page_and_says_what_was_checked() {
         assert!(said.out.contains(words), "`{words}` in:\n{}", said.out);
     }
 }
+
+/// The README quotes three programs of docs/truth.md, which is generated.
+#[test]
+fn the_readme_has_the_ratios_that_the_page_of_truth_has() {
+    let (readme, truth) = (page("../README.md"), page("truth.md"));
+    for program in ["table", "transpose", "snapshot"] {
+        let row = truth.lines().find(|l| l.starts_with(&format!("| {program} | ")));
+        let cells: Vec<&str> = row.expect("a row").split('|').map(str::trim).collect();
+        let ratio = |cell: &str| {
+            let number = cell.split_whitespace().next().and_then(|n| n.parse::<f64>().ok());
+            format!("{:.2}", number.expect("a ratio"))
+        };
+        let quoted = format!(" | {} | {} |\n", ratio(cells[2]), ratio(cells[3]));
+        assert!(readme.contains(&quoted), "{program}:{quoted}");
+    }
+}
