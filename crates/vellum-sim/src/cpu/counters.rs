@@ -186,11 +186,11 @@ const LEVELS: [Level; 4] = [Level::L1, Level::L2, Level::Llc, Level::Memory];
 /// All charges of a CPU: those of the program, its core's waits included, and those of the kernel.
 fn charged(cpu: &CpuState) -> [[Ticks; PRICES]; 2] {
     let all = cpu.core.waits();
-    let mut kernel = cpu.waits_elsewhere;
+    let mut kernel = cpu.charges.elsewhere;
     if cpu.account != Account::Program {
-        kernel.add(&all.since(&cpu.waits_marked));
+        kernel.add(&all.since(&cpu.charges.marked));
     }
-    let mut charged = cpu.charged;
+    let mut charged = cpu.charges.sums;
     charged[0][Price::Instruction as usize] += cpu.core.retiring();
     waited(&mut charged[0], &all.since(&kernel), &cpu.counts);
     waited(&mut charged[1], &kernel, &cpu.counts);

@@ -18,14 +18,14 @@ pub(crate) mod translate;
 pub use access::{PageFault, Seen};
 pub use counters::Counters;
 pub use handle::Cpu;
-pub(crate) use price::{PRICES, Price};
+pub(crate) use price::{Charges, PRICES, Price};
 pub use program::Program;
 
 use vellum::machine::Work;
 
 use crate::cache::{Kind as CacheKind, Prefetcher};
 use crate::machine::parts::Parts;
-use crate::memory::{Core, SOURCES, Ticks, Waits};
+use crate::memory::{Core, SOURCES, Ticks};
 use crate::tlb::{NestedTlb, Tlb, WalkCache};
 
 /// What an access does.
@@ -176,12 +176,7 @@ pub(crate) struct CpuState {
     pub nested: Option<Box<NestedTlb>>,
     pub hints: hints::Hints,
     pub prefetcher: Option<Box<Prefetcher>>,
-    /// What was charged so far by constant, on the program's account and on others; the core has
-    /// its own part.
-    pub charged: [[Ticks; PRICES]; 2],
-    /// What the core waited for on other accounts than the program's, and until now.
-    pub waits_elsewhere: Waits,
-    pub waits_marked: Waits,
+    pub charges: Charges,
     /// Time by account, up to `marked`.
     pub spent: [Ticks; ACCOUNTS],
     pub account: Account,
@@ -226,9 +221,7 @@ impl CpuState {
             prefetcher: parts
                 .prefetch
                 .map(|shape| Box::new(Prefetcher::new(shape, &parts.caches.l2))),
-            charged: [[Ticks::ZERO; PRICES]; 2],
-            waits_elsewhere: Waits::default(),
-            waits_marked: Waits::default(),
+            charges: Charges::NONE,
             spent: [Ticks::ZERO; ACCOUNTS],
             account: Account::Program,
             marked: Ticks::ZERO,
@@ -262,14 +255,14 @@ impl CpuState {
 
     /// Charges on the account of the moment.
     #[inline]
-    pub(crate) fn charges(&mut self) -> &mut [Ticks; PRICES] {
-        &mut self.charged[usize::from(self.account != Account::Program)]
+    pub(crate) fn sums(&mut self) -> &mut [Ticks; PRICES] {
+        &mut self.charges.sums[usize::from(self.account != Account::Program)]
     }
 
     /// Passes time that a constant sets.
     #[inline]
     pub(crate) fn charge(&mut self, price: Price, time: Ticks) {
-        self.charges()[price as usize] += time;
+        self.sums()[price as usize] += time;
         self.core.advance(time);
     }
 
@@ -277,13 +270,13 @@ impl CpuState {
     #[inline]
     pub(crate) fn wait_until(&mut self, time: Ticks) {
         let wait = self.core.advance_to(time);
-        self.charges()[Price::Waiting as usize] += wait;
+        self.sums()[Price::Waiting as usize] += wait;
     }
 
     /// Passes the time of pieces of work.
     #[inline]
     pub(crate) fn work(&mut self, work: Work, time: Ticks) {
-        self.charges()[Price::work(work)] += time;
+        self.sums()[Price::work(work)] += time;
         self.core.advance(time);
     }
 
@@ -296,9 +289,10 @@ impl CpuState {
             self.attribute(translating.second_level, Account::SecondLevelTlb);
             self.attribute(translating.walks, Account::Walk);
         } else {
-            self.waits_elsewhere.add(&self.core.waits().since(&self.waits_marked));
+            let waits = self.core.waits().since(&self.charges.marked);
+            self.charges.elsewhere.add(&waits);
         }
-        self.waits_marked = self.core.waits();
+        self.charges.marked = self.core.waits();
         self.spent[self.account as usize] += now - self.marked;
         self.marked = now;
         core::mem::replace(&mut self.account, account)

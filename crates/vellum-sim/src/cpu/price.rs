@@ -10,6 +10,7 @@
 use vellum::machine::{WORKS, Work};
 
 use crate::cache::Level;
+use crate::memory::{Ticks, Waits};
 
 /// A constant that time is charged by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +102,22 @@ const WORK_KEYS: [&str; WORKS] = [
 
 /// Number of prices.
 pub(crate) const PRICES: usize = KEYS.len() + WORKS;
+
+/// What a CPU was charged so far; its core has its own part.
+#[derive(Clone, Copy)]
+pub(crate) struct Charges {
+    /// By constant, on the program's account and on others.
+    pub(crate) sums: [[Ticks; PRICES]; 2],
+    /// What the core waited for on others than the program's.
+    pub(crate) elsewhere: Waits,
+    /// What it had waited for when the account changed last.
+    pub(crate) marked: Waits,
+}
+
+impl Charges {
+    pub(crate) const NONE: Charges =
+        Charges { sums: [[Ticks::ZERO; PRICES]; 2], elsewhere: Waits::NONE, marked: Waits::NONE };
+}
 
 impl Price {
     /// The place of a kind of work among all prices.

@@ -101,14 +101,17 @@ impl<F: Format> SimMachine<F> {
             let cpu = &mut s.cpus[c];
             cpu.beforehand = true;
             let until = core::mem::replace(&mut cpu.until, Ticks::MAX);
-            (cpu.core.clone(), cpu.counts, (cpu.spent, cpu.account, cpu.marked), until)
+            let accounts = (cpu.spent, cpu.account, cpu.marked);
+            (cpu.core.clone(), cpu.counts, (accounts, cpu.charges), until)
         });
         let result = act();
         self.state.with(|s| {
             let cpu = &mut s.cpus[c];
             cpu.beforehand = false;
             (cpu.core, cpu.counts) = (before.0, before.1);
-            ((cpu.spent, cpu.account, cpu.marked), cpu.until) = (before.2, before.3);
+            let (accounts, charges) = before.2;
+            (cpu.spent, cpu.account, cpu.marked) = accounts;
+            (cpu.charges, cpu.until) = (charges, before.3);
             cpu.forget_lines();
         });
         result

@@ -225,7 +225,7 @@ impl<F: Format> SimState<F> {
         }
         let cpu = &mut self.cpus[c];
         cpu.core.advance(charges.iter().copied().sum());
-        cpu.charges().iter_mut().zip(charges).for_each(|(sum, time)| *sum += time);
+        cpu.sums().iter_mut().zip(charges).for_each(|(sum, time)| *sum += time);
         cpu.forget_lines();
         self.forget_recalled();
     }

@@ -99,7 +99,7 @@ impl Core {
             fills: Queue::EMPTY,
             translating: Translating::default(),
             source: 0,
-            waits: Waits::default(),
+            waits: Waits::NONE,
             settled: Ticks::ZERO,
         }
     }

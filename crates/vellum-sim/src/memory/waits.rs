@@ -25,7 +25,7 @@ pub(crate) const SOURCES: usize = 4;
 
 /// What held a core up, all added up. An access that was waited for did so from its beginning:
 /// instructions that retired meanwhile would not have made the wait shorter.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits {
     /// Accesses, by what served them.
     pub(crate) sources: [Ticks; SOURCES],
@@ -38,6 +38,14 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
+    /// None yet.
+    pub(crate) const NONE: Waits = Waits {
+        sources: [Ticks::ZERO; SOURCES],
+        translating: Translating { second_level: Ticks::ZERO, walks: Ticks::ZERO },
+        port: Ticks::ZERO,
+        hidden: Ticks::ZERO,
+    };
+
     /// What came to them since `earlier`.
     pub(crate) fn since(&self, earlier: &Waits) -> Waits {
         let mut d = *self;
