@@ -52,7 +52,8 @@ pub fn full(groups: &[Group], columns: &[Column<'_>]) -> String {
 }
 
 /// What each column but the first comes to beside the first: `thp=always: 19 % less time (15 to 22
-/// %), most of it in page faults, 16 % more memory`. `intervals` are those of the columns' times, as far as they are known.
+/// %), most of it in page faults, 16 % more memory`. `intervals` are those of the columns' times,
+/// as far as they are known.
 pub fn verdict(rows: &[Row], columns: &[Column<'_>], intervals: &[Option<Interval>]) -> String {
     let Some((base, others)) = columns.split_first() else { return String::new() };
     let mut out = String::new();
