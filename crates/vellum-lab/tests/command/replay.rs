@@ -76,24 +76,6 @@ fn a_run_begins_with_linux_and_ends_with_the_librarys_own_choices() {
     assert_eq!(run(&["--as", "vellum"]).len(), 1);
 }
 
-/// Stores around the caches are chosen where the machine's file has them cheaper, and nowhere else.
-#[test]
-fn stores_around_the_caches_are_not_chosen_where_they_gain_nothing() {
-    let mut s = Script::new();
-    let m = s.anon(4 * 512);
-    s.touch(m, 0..4 * 512);
-    let file = s.file("around.vt");
-    let lines = |machine: &str| {
-        let args = ["--machine", machine, "--set", "thp=always", "--vs", "clear.stores=cached"];
-        let columns = counters(&file, &args);
-        [0, 1].map(|column| count(&columns[column], "llc_misses_kernel"))
-    };
-    let [auto, cached] = lines("milan");
-    assert!(10 * auto < cached, "3.79 cycles a line are less than 8.29: {auto}, {cached}");
-    let [auto, cached] = lines("tiered");
-    assert_eq!(auto, cached, "9 cycles a line either way");
-}
-
 /// The total is an estimate of the whole program; beside it stands no figure of a part.
 #[test]
 fn a_trace_in_windows_says_nothing_of_elapsed_time() {
