@@ -161,10 +161,40 @@ fn a_program_that_the_second_run_does_not_start_is_recorded_by_itself() {
     // A pipe that nobody writes to is no such program.
     let o = shell(&dir, format!("cd {d}; test -e more || : | (sleep 1; {act} 16); : > more"));
     assert_eq!(recorded(&o).traces[0].program, Some(2), "after sleep");
+    // It has the file that was its standard input, from where it began: "c" and a line's end.
+    std::fs::write(dir.join("in"), "a\nb\nc\n").expect("a file");
+    let read = format!("(read a; read b; exec {act} 16 read) < in");
+    let o = shell(&dir, format!("cd {d}; test -e read || {read}; : > read"));
+    let t = &recorded(&o).traces[0];
+    assert_eq!((t.native_code, t.exit_code), (Some(2), 2));
     // What reads from another program cannot run by itself.
     let o = shell(&dir, format!("cd {d}; test -e too || echo | {act} 16 cat; : > too"));
     let e = record(&o, &Silent).expect_err("nothing to read");
     assert!(matches!(&e, RecordError::NotAgain(name) if name == "act"), "{e}");
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn sixteen_thousand_arguments_stay_where_they_are() {
+    let (dir, [act, _]) = stage("many");
+    let words = [act, "4".to_owned(), "count".to_owned()];
+    let words = words.into_iter().chain((0..16_000).map(|n| n.to_string()));
+    let mut o = Options::new(words.map(OsString::from).collect(), dir.join("t.vt"));
+    o.plugin = plugin();
+    let report = recorded(&o);
+    let code = 16_003 % 251;
+    assert_eq!((report.traces[0].native_code, report.traces[0].exit_code), (Some(code), code));
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn a_program_whose_first_thread_ends_has_the_memory_of_the_others() {
+    let (dir, [act, _]) = stage("worker");
+    let words = vec![act.into(), "1".into(), "worker".into()];
+    let mut o = Options::new(words, dir.join("t.vt"));
+    o.plugin = plugin();
+    let native = recorded(&o).traces[0].native.expect("a native run");
+    assert!(native.minor_faults >= 25 * MIB && native.peak_rss >= 24 << 20, "{native:?}");
     std::fs::remove_dir_all(dir).expect("removed");
 }
 

@@ -161,6 +161,20 @@ fn charges_add_up_to_the_time_also_where_windows_left_something_out() {
         let waiting = column["counters"]["cycles_idle"].as_f64().unwrap_or(0.0);
         assert!((sum / (whole + waiting) - 1.0).abs() < 0.01, "{sum} of {whole}: {column}");
     }
+    // A warm file is read before the run, and nobody is charged for that.
+    let mut warm = Script::new();
+    let file = warm.map(256, MapKind::FilePrivate, RW);
+    warm.read(file, 0..256);
+    let trace = warm.file("warm.vt");
+    let said = vellum(&["run", "--trace", trace.path(), "--machine", "milan", "--json"]);
+    let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    let column = &doc["variants"][0];
+    let charges = column["charges"].as_object().expect("charges");
+    let sum: i64 = charges.values().filter_map(serde_json::Value::as_i64).sum();
+    let spent =
+        ["cycles_total", "cycles_idle", "cycles_io"].map(|n| column["counters"][n].as_i64());
+    let spent: i64 = spent.into_iter().flatten().sum();
+    assert!((sum - spent).abs() <= 2 * charges.len() as i64, "{sum} of {spent}, to roundings");
     // Windows that a replay cannot see are said to be such.
     s.window = "30000,900,32000".to_owned();
     let trace = s.file("short.vt");
@@ -182,8 +196,17 @@ fn charges_tell_what_a_run_on_a_machine_of_other_constants_takes() {
         s.push(Event::Access { mapping: m, size: 8, flags, offset });
     }
     let trace = s.file("charges.vt");
+    // Eight loads, each of the address that the last one had, in each of the lines of 256 KiB.
+    let mut s = Script::new();
+    let m = s.anon(64);
+    s.touch(m, 0..64);
+    for n in 0..80_000 {
+        let flags = Flags::READ.with(Flags::DEPENDENT);
+        s.push(Event::Access { mapping: m, size: 8, flags, offset: n / 8 % 4096 * 64 + n % 8 * 8 });
+    }
+    let chain = s.file("chain.vt");
     let milan = vellum_sim::file::preset_text("milan").expect("a preset");
-    let run = |text: &str| {
+    let run = |trace: &Temporary, text: &str| {
         let file = Temporary::with("charges.toml", text.as_bytes());
         let args = ["run", "--trace", trace.path(), "--machine", file.path(), "--json"];
         let said = vellum(&[&args[..], &["--as", "vellum", "--set", "thp=never"]].concat());
@@ -191,16 +214,17 @@ fn charges_tell_what_a_run_on_a_machine_of_other_constants_takes() {
         let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
         doc["variants"][0].clone()
     };
-    let base = run(milan);
     let time = |run: &serde_json::Value| run["counters"]["estimate_total"].as_f64().unwrap();
-    for (key, from, to) in [
-        ("memory.latency", "\"120 ns\"", "\"144 ns\""),
-        ("costs.work.fault", "value = 1050", "value = 1260"),
-        ("costs.clear_page_line", "value = 10.64", "value = 12.768"),
+    for (trace, key, from, to) in [
+        (&trace, "memory.latency", "\"120 ns\"", "\"144 ns\""),
+        (&trace, "costs.work.fault", "value = 1050", "value = 1260"),
+        (&trace, "costs.clear_page_line", "value = 10.64", "value = 12.768"),
+        (&chain, "l1d.latency", "latency = { value = 4,", "latency = { value = 4.8,"),
     ] {
+        let base = run(trace, milan);
         assert!(milan.contains(from), "{key}");
         let charged = base["charges"][key].as_f64().unwrap_or_else(|| panic!("{key} in {base}"));
-        let more = time(&run(&milan.replacen(from, to, 1))) - time(&base);
+        let more = time(&run(trace, &milan.replace(from, to))) - time(&base);
         assert!(more > 0.002 * time(&base), "{key} matters");
         let off = (0.2 * charged / more - 1.0).abs();
         // Where all line-fill buffers are in use, a wait is charged to the access that ends first.

@@ -1,5 +1,6 @@
 /* act MIB [WHAT]: touches MIB MiB of memory, then does WHAT. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,14 @@ static void touch(long mib)
         p[i] = 1;
 }
 
+/* Begins when the first thread has ended. */
+static void *work(void *none)
+{
+    usleep(200000);
+    touch(24);
+    return none;
+}
+
 static void leave(int signal)
 {
     (void)signal;
@@ -35,6 +44,18 @@ int main(int argc, char **argv)
         char line[256];
         while (fgets(line, sizeof line, stdin))
             printf("%s and %s", getenv("WITH"), line);
+    } else if (!strcmp(what, "read")) {
+        /* Its code is the number of bytes. */
+        int bytes = 0;
+        while (getchar() != EOF)
+            bytes++;
+        return bytes;
+    } else if (!strcmp(what, "count")) {
+        return argc % 251;
+    } else if (!strcmp(what, "worker")) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, work, 0) == 0)
+            pthread_exit(0);
     } else if (!strcmp(what, "exec")) {
         return (int)syscall(SYS_execve, argv[3], argv + 3, environ);
     } else if (!strcmp(what, "fork")) {
