@@ -62,13 +62,15 @@ impl Trace {
     /// and TLBs warm: half of them, or as many as a last level of 64 MiB has lines
     /// (`docs/trace-format.md`).
     pub fn warm(&self) -> u64 {
-        let window = self.header.window.parse::<Window>();
-        window.map_or(0, |w| (w.keep / 2).min(1 << 20) / self.totals.threads.max(1))
+        self.kept().map_or(0, |(w, threads)| (w.keep / 2).min(1 << 20) / threads)
     }
     /// Whether a thread's part of a window is too short for a replay to see it begin.
     pub fn windows_are_short(&self) -> bool {
-        let window = self.header.window.parse::<Window>();
-        window.is_ok_and(|w| w.period.is_some() && w.keep / self.totals.threads.max(1) < WINDOW)
+        self.kept().is_some_and(|(w, threads)| w.period.is_some() && w.keep / threads < WINDOW)
+    }
+    /// The recorder's windows by accesses, and the threads that share each.
+    fn kept(&self) -> Option<(Window, u64)> {
+        Some((self.header.window.parse().ok()?, self.totals.threads.max(1)))
     }
     /// What the native run said, in our counters' words.
     pub fn native(&self) -> Option<Counters> {

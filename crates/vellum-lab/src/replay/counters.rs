@@ -226,7 +226,7 @@ pub fn charges<F: Format>(vm: &Vm<SimMachine<F>>, counters: &Counters) -> Counte
         all.map_or(cycles, |n| u64::try_from(n).unwrap_or(u64::MAX))
     };
     let mut out = Counters::new();
-    for (key, [program, kernel]) in vm.machine().total().charges_by() {
+    for (key, [program, kernel]) in vm.machine().total().charges() {
         out.count(key, scaled(program).saturating_add(kernel));
     }
     out

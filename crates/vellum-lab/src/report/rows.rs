@@ -39,6 +39,8 @@ pub struct Row {
     pub unit: Unit,
     /// Printed even if it is zero everywhere.
     pub always: bool,
+    /// A part of the program's time.
+    pub is_part: bool,
     /// What a value comes to beside the base's.
     pub remark: Option<Remark>,
 }
@@ -53,15 +55,27 @@ pub struct Group {
 }
 
 const fn row(label: &'static str, counter: &'static str, unit: Unit) -> Row {
-    Row { label, counter, and: None, unit, always: false, remark: None }
+    Row { label, counter, and: None, unit, always: false, is_part: false, remark: None }
 }
 
 const fn always(label: &'static str, counter: &'static str, unit: Unit) -> Row {
-    Row { label, counter, and: None, unit, always: true, remark: None }
+    Row { label, counter, and: None, unit, always: true, is_part: false, remark: None }
 }
 
 const fn both(label: &'static str, counter: &'static str, and: &'static str) -> Row {
-    Row { label, counter, and: Some(and), unit: Unit::Cycles, always: true, remark: None }
+    Row {
+        label,
+        counter,
+        and: Some(and),
+        unit: Unit::Cycles,
+        always: true,
+        is_part: false,
+        remark: None,
+    }
+}
+
+const fn part(label: &'static str, counter: &'static str) -> Row {
+    Row { is_part: true, ..row(label, counter, Unit::Cycles) }
 }
 
 /// The counter of a program's time.
@@ -73,6 +87,7 @@ const TOTAL: Row = Row {
     and: None,
     unit: Unit::Cycles,
     always: true,
+    is_part: false,
     remark: Some(time_remark),
 };
 const RSS: Row = Row {
@@ -81,6 +96,7 @@ const RSS: Row = Row {
     and: None,
     unit: Unit::Bytes,
     always: true,
+    is_part: false,
     remark: Some(memory_remark),
 };
 
@@ -167,13 +183,13 @@ pub const GROUPS: &[Group] = &[
     Group {
         title: "modelled cycles",
         rows: &[
-            row("program", "estimate_program", Unit::Cycles),
-            row("L2 TLB hits", "estimate_stlb", Unit::Cycles),
-            row("page walks", "estimate_walk", Unit::Cycles),
-            row("page faults", "cycles_fault", Unit::Cycles),
-            row("clearing and copying", "cycles_clear", Unit::Cycles),
-            row("TLB flushes and IPIs", "cycles_flush", Unit::Cycles),
-            row("memory system calls", "cycles_calls", Unit::Cycles),
+            part("program", "estimate_program"),
+            part("L2 TLB hits", "estimate_stlb"),
+            part("page walks", "estimate_walk"),
+            part("page faults", "cycles_fault"),
+            part("clearing and copying", "cycles_clear"),
+            part("TLB flushes and IPIs", "cycles_flush"),
+            part("memory system calls", "cycles_calls"),
             TOTAL,
             row("idle, not in total", "cycles_idle", Unit::Cycles),
             row("disk wait, not in total", "cycles_io", Unit::Cycles),
@@ -195,17 +211,6 @@ pub const SCREEN: &[Row] = &[
     RSS,
 ];
 
-/// The parts of a program's time: a counter, and where that time goes.
-const PARTS: [(&str, &str); 7] = [
-    ("estimate_program", "the program itself"),
-    ("estimate_stlb", "L2 TLB hits"),
-    ("estimate_walk", "page walks"),
-    ("cycles_fault", "page faults"),
-    ("cycles_clear", "clearing and copying"),
-    ("cycles_flush", "TLB flushes"),
-    ("cycles_calls", "memory calls"),
-];
-
 /// The part that has more than half of the difference between two times, if that is a percent or
 /// more: `most of it in page faults`.
 pub fn cause(value: &Counters, base: &Counters) -> Option<String> {
@@ -213,7 +218,9 @@ pub fn cause(value: &Counters, base: &Counters) -> Option<String> {
     let whole = apart(TIME)?;
     change(value.get(TIME)?, base.get(TIME)?).filter(|percent| *percent != 0)?;
     let share = |name: &str| apart(name).map_or(0, |part| part * whole.signum());
-    let (_, said) = PARTS.iter().find(|(name, _)| 2 * share(name) > whole.abs())?;
+    let parts = GROUPS.iter().flat_map(|group| group.rows).filter(|row| row.is_part);
+    let most = parts.map(|row| (row.label, row.counter)).find(|p| 2 * share(p.1) > whole.abs())?;
+    let said = if most.0 == "program" { "the program itself" } else { most.0 };
     Some(format!("most of it in {said}"))
 }
 

@@ -116,13 +116,9 @@ impl Counters {
 
     /// Cycles by the constant that they were charged by, as machine files name it. `waiting` stands
     /// for none: other CPUs or the disk were waited for. They add up to `cycles`, but for
-    /// roundings.
-    pub fn charges(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.charges_by().map(|(key, [program, kernel])| (key, program + kernel))
-    }
-
-    /// The same, the program's and the kernel's apart.
-    pub fn charges_by(&self) -> impl Iterator<Item = (&'static str, [u64; 2])> + '_ {
+    /// roundings. The program's come first, then the
+    /// kernel's.
+    pub fn charges(&self) -> impl Iterator<Item = (&'static str, [u64; 2])> + '_ {
         let [program, kernel] = &self.charged;
         let both = program.iter().zip(kernel).map(|(p, k)| [p.cycles(), k.cycles()]);
         price::keys().zip(both)

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use crate::common::*;
 use vellum::addr::{Order, Pfn};
-use vellum::entry::Entry;
+use vellum::entry::{Entry, Flags};
 use vellum::machine::{Machine, Scope, Use};
 use vellum_sim::format::X86;
 use vellum_sim::memory::Ticks;
@@ -253,18 +253,7 @@ fn a_chase_takes_longer_the_smaller_the_hypervisors_pages_are() {
 fn a_tlb_entry_is_as_large_as_the_smaller_of_the_two_pages() {
     for check in [Check::Incremental, Check::Walk] {
         for (page, walks) in [(None, 1), (Some(PageSize::M2), 1), (Some(PageSize::K4), 3)] {
-            let mut p = parts(MmuKind::X86);
-            p.nested = page.map(|page| bare(page, 4));
-            p.tlb_l1d.banks[0].entries = 8;
-            p.tlb_l1d.banks[0].ways = 8;
-            let sim = SimMachine::<X86>::build(&p, options(check)).expect("it can be built");
-            let next = Cell::new(16);
-            sim.solo(0, |cpu| {
-                let k = Kernel::new(&sim, &next, 1);
-                k.load();
-                let pfn = k.block(Order::HUGE, Use::Data);
-                k.sim.zero_out(pfn, 512);
-                k.set_at(A, 2, Entry::Leaf(pfn, RW));
+            large_page(options(check), (page, RW), |k, cpu| {
                 let round = || {
                     let before = k.sim.counters(0);
                     for at in [0, 5 << 12, 511 << 12, 100, 5 << 12 | 64] {
@@ -276,17 +265,20 @@ fn a_tlb_entry_is_as_large_as_the_smaller_of_the_two_pages() {
                 assert_eq!(round(), 0);
                 k.flush_here(A + (7 << 12));
                 assert_eq!(round(), walks, "a flush of one address drops all pieces: {page:?}");
-            })
-            .unwrap_or_else(|stop| panic!("{stop}"));
-            sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
+            });
         }
     }
 }
 
-/// A CPU of a guest on 4 KiB pages that has a clean page of 2 MiB at [`A`].
-fn in_pieces(options: Options, program: impl FnOnce(&Kernel<'_, X86>, &Cpu<'_, X86>)) {
+/// A CPU of a guest on pages of that size, or of a machine of its own. At [`A`] it has a page of 2
+/// MiB with those flags.
+fn large_page(
+    options: Options,
+    (page, flags): (Option<PageSize>, Flags),
+    program: impl FnOnce(&Kernel<'_, X86>, &Cpu<'_, X86>),
+) {
     let mut p = parts(MmuKind::X86);
-    p.nested = Some(bare(PageSize::K4, 4));
+    p.nested = page.map(|page| bare(page, 4));
     p.tlb_l1d.banks[0].entries = 8;
     p.tlb_l1d.banks[0].ways = 8;
     let sim = SimMachine::<X86>::build(&p, options).expect("it can be built");
@@ -296,15 +288,16 @@ fn in_pieces(options: Options, program: impl FnOnce(&Kernel<'_, X86>, &Cpu<'_, X
         k.load();
         let pfn = k.block(Order::HUGE, Use::Data);
         k.sim.zero_out(pfn, 512);
-        k.set_at(A, 2, Entry::Leaf(pfn, RW_CLEAN));
+        k.set_at(A, 2, Entry::Leaf(pfn, flags));
         program(&k, cpu);
     })
     .unwrap_or_else(|stop| panic!("{stop}"));
+    sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
 }
 
 #[test]
 fn a_first_store_to_a_clean_page_walks_for_its_own_piece_alone() {
-    in_pieces(options(Check::Walk), |k, cpu| {
+    large_page(options(Check::Walk), (Some(PageSize::K4), RW_CLEAN), |k, cpu| {
         (0..4).for_each(|n| assert!(load(cpu, A + n * 4096)));
         let before = k.sim.counters(0);
         assert!(store(cpu, A) && (1..4).all(|n| load(cpu, A + n * 4096)));
@@ -317,7 +310,7 @@ fn a_first_store_to_a_clean_page_walks_for_its_own_piece_alone() {
 fn speculation_fills_any_piece_of_a_page() {
     let filled = |seed| {
         let found = Cell::new(0);
-        in_pieces(hunting(seed), |k, cpu| {
+        large_page(hunting(seed), (Some(PageSize::K4), RW_CLEAN), |k, cpu| {
             for n in 1..512 {
                 // Only what nobody asked for is there before it is asked for.
                 let c = counted(k, cpu, A + n * 4096);
