@@ -3,11 +3,12 @@
 //! Memory calls exclude each other between entry and return. Without that, a range that one thread
 //! has just unmapped could be handed to another whose `mmap` is written first. So do calls on
 //! files: what the descriptor says at the return must be what this call has made of it.
+use crate::children::Pipe;
 use crate::exclude::{self, Exclusive};
 use crate::order::{self, lock};
 use crate::ring::Pending;
 use crate::sink::{Message, RawCall};
-use crate::{files, guest, kernel};
+use crate::{children, files, guest, kernel};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc;
@@ -76,12 +77,14 @@ pub extern "C" fn on_entry(
     let Some(ring) = order::ring(vcpu) else { return };
     // SAFETY: QEMU runs the callback on the CPU it names.
     let pending = unsafe { ring.pending() };
-    *pending = Pending { num, args: [a1, a2, a3, a4, a5, a6], holds: None };
+    *pending = Pending { num, args: [a1, a2, a3, a4, a5, a6], ..Pending::default() };
     pending.holds = excludes(vcpu, pending).filter(|calls| calls.acquire());
     match num {
         // What was done before a wait or a wake is written before what the other side does after
         // it.
         FUTEX => lock().take_all(),
+        FORK => pending.pipe = children::before_fork(),
+        CLONE if a1 & CLONE_VM == 0 => pending.pipe = children::before_fork(),
         EXIT | EXIT_GROUP => CODE.store(a1 as i32, Ordering::Relaxed),
         EXECVE if will_exec(a1) => end_here(vcpu),
         EXECVEAT => end_here(vcpu),
@@ -120,9 +123,11 @@ pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
     let p = std::mem::take(pending);
     if p.num == num {
         match raw_call(vcpu, &p, ret) {
+            Some(RawCall::Fork(_)) => forked(vcpu, p.pipe),
             Some(call) => lock().call(vcpu, call),
             None if matches!(num, EXECVE | EXECVEAT) => lock().message(Message::Resume),
             None => {
+                p.pipe.into_iter().for_each(children::no_fork);
                 files::returned(vcpu, &p, ret);
                 kernel::touched(vcpu, &p, ret);
             }
@@ -131,6 +136,17 @@ pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
     if let Some(calls) = p.holds {
         calls.release();
     }
+    if children::are_there() {
+        children::tell_ended(&mut lock());
+    }
+}
+
+/// A fork is told before the child is followed, and so before its end.
+fn forked(vcpu: u32, pipe: Option<Pipe>) {
+    let child = pipe.map(children::after_fork);
+    let mut order = lock();
+    order.call(vcpu, RawCall::Fork(child));
+    child.into_iter().for_each(children::follow);
 }
 
 /// What a call did, if it succeeded and shapes the address space.
@@ -173,8 +189,8 @@ fn raw_call(vcpu: u32, p: &Pending, ret: i64) -> Option<RawCall> {
         },
         MADVISE => RawCall::Advise(a[0], a[1], Advice::from_raw(a[2] as u32)),
         BRK => RawCall::Brk(ret as u64),
-        FORK => RawCall::Fork,
-        CLONE if a[0] & CLONE_VM == 0 => RawCall::Fork,
+        FORK => RawCall::Fork(None),
+        CLONE if a[0] & CLONE_VM == 0 => RawCall::Fork(None),
         VFORK => RawCall::Vfork,
         CLONE if a[0] & CLONE_VFORK != 0 => RawCall::Vfork,
         _ => return None,

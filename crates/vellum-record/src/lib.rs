@@ -20,6 +20,7 @@
 
 mod api;
 mod calls;
+mod children;
 mod exclude;
 mod files;
 mod flow;

@@ -1,6 +1,7 @@
 //! One ring a virtual CPU: the CPU pushes, whoever holds the order lock takes.
 //!
 //! An event is one 64-bit word, so an event is never seen half written.
+use crate::children::Pipe;
 use crate::exclude::Exclusive;
 use crate::flow::carry::Carry;
 use std::cell::UnsafeCell;
@@ -68,6 +69,8 @@ pub struct Pending {
     pub args: [u64; 6],
     /// Which calls does this CPU keep from running meanwhile?
     pub holds: Option<&'static Exclusive>,
+    /// What tells the end of the child that this call makes.
+    pub pipe: Option<Pipe>,
 }
 
 /// See the file's head.

@@ -107,7 +107,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 }
 
 /// Descriptors from here on are the recorder's: programs choose small ones, and shells name them.
-const OWN_DESCRIPTORS: c_int = 1000;
+pub const OWN_DESCRIPTORS: c_int = 1000;
 
 /// The same file at a descriptor that no program uses, if there may be one.
 fn out_of_the_way(file: File) -> File {

@@ -1,6 +1,7 @@
 //! The background thread: from words to a file.
 use crate::ring::{Word, unpack};
 use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub enum Message {
     Keep(bool),
     /// Write what there is, so that it survives this process.
     Flush,
+    /// A forked child, by its key, has the program's memory no more.
+    ChildEnd(c_int),
     /// The program is over; say so when the file is complete.
     Finish { code: i32, done: Sender<()> },
 }
@@ -49,7 +52,8 @@ pub enum RawCall {
     },
     Advise(u64, u64, Advice),
     Brk(u64),
-    Fork,
+    /// With the key of the child, if it is followed.
+    Fork(Option<c_int>),
     Vfork,
     Exec,
     FileSeen(Seen),
@@ -82,6 +86,8 @@ pub struct Sink {
     builder: Builder<File>,
     threads: BTreeMap<u32, u32>,
     current: Option<u32>,
+    /// Numbers of the children that are followed, by their keys.
+    children: BTreeMap<c_int, u32>,
     /// Position of a trailer that has been written early.
     frozen: Option<u64>,
     failed: bool,
@@ -90,8 +96,8 @@ pub struct Sink {
 
 impl Sink {
     pub fn new(builder: Builder<File>, shared: Option<Arc<Shared>>) -> Sink {
-        let threads = BTreeMap::new();
-        Sink { builder, threads, current: None, frozen: None, failed: false, shared }
+        let (threads, children) = (BTreeMap::new(), BTreeMap::new());
+        Sink { builder, threads, children, current: None, frozen: None, failed: false, shared }
     }
 
     /// Works until the program ends.
@@ -182,6 +188,7 @@ impl Sink {
                 Ok(())
             }
             Message::Flush => self.builder.flush(),
+            Message::ChildEnd(key) => self.child_end(key),
             Message::Finish { code, .. } => {
                 if let Some(vcpu) = self.threads.keys().next().copied() {
                     self.switch(vcpu)?;
@@ -200,6 +207,16 @@ impl Sink {
             self.builder.switch(*thread)?;
         }
         Ok(())
+    }
+
+    fn child_end(&mut self, key: c_int) -> Result<(), TraceError> {
+        let Some(child) = self.children.remove(&key) else { return Ok(()) };
+        if self.current.is_none()
+            && let Some(vcpu) = self.threads.keys().next().copied()
+        {
+            self.switch(vcpu)?;
+        }
+        self.builder.child_end(child)
     }
 
     fn words(&mut self, words: &[u64]) -> Result<(), TraceError> {
@@ -250,7 +267,11 @@ impl Sink {
             }
             RawCall::Advise(addr, len, advice) => b.madvise(addr, len, advice),
             RawCall::Brk(end) => b.brk(end),
-            RawCall::Fork => b.fork(),
+            RawCall::Fork(key) => {
+                let child = b.fork(key.is_some())?;
+                self.children.extend(key.zip(child));
+                Ok(())
+            }
             RawCall::Vfork => b.vfork(),
             RawCall::Exec => b.exec(),
             RawCall::FileSeen(ref s) => b.file_seen(s.file, s.name.as_deref()),

@@ -46,10 +46,69 @@ fn a_spawned_child_is_no_fork() {
     assert_eq!(report.exit_code, 0);
     let children: Vec<&Change> = changes(&events)
         .into_iter()
-        .filter(|c| matches!(c, Change::Fork | Change::Vfork))
+        .filter(|c| matches!(c, Change::Fork { .. } | Change::Vfork | Change::ChildEnd { .. }))
         .collect();
-    assert!(matches!(children[..], [Change::Vfork, Change::Fork]), "{children:?}");
+    let [Change::Vfork, Change::Fork { child: Some(0) }, Change::ChildEnd { child: 0 }] =
+        children[..]
+    else {
+        panic!("{children:?}")
+    };
     assert_eq!(report.totals.forks, 2);
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+/// A forked child has its parent's pages until it ends, however it ends, and so have its children.
+#[test]
+fn the_end_of_a_child_stands_where_it_happened() {
+    let dir = scratch("held");
+    let program = compile(&dir, "held");
+    let (report, events) = run(Options::new(vec![program.into()], dir.join("h.vt")));
+    assert_eq!(report.exit_code, 0);
+    check(&events);
+    let memory = changes(&events)
+        .into_iter()
+        .find_map(|c| match c {
+            Change::Map(m) if m.len == 64 * 4096 && m.kind == MapKind::Anon => Some(m.mapping),
+            _ => None,
+        })
+        .expect("the memory");
+    // Forks, ends, and the quarters of the memory whose last page is written.
+    let mut order = Vec::new();
+    let mut is_forked = false;
+    for event in &events {
+        match event {
+            Event::Call(call) => match call.change {
+                Change::Fork { child } => {
+                    is_forked = true;
+                    order.push(("fork", child.map(u64::from)));
+                }
+                Change::ChildEnd { child } => order.push(("end", Some(child.into()))),
+                _ => {}
+            },
+            Event::Access { mapping, offset, flags, .. }
+                if is_forked && *mapping == memory && flags.write() =>
+            {
+                let page = offset / 4096;
+                if page % 16 == 15 {
+                    order.push(("filled", Some(page / 16)));
+                }
+            }
+            _ => {}
+        }
+    }
+    let expected = [
+        ("fork", 0),
+        ("fork", 1),
+        ("fork", 2),
+        ("filled", 0),
+        ("end", 1),
+        ("filled", 1),
+        ("end", 0),
+        ("filled", 2),
+        ("end", 2),
+        ("filled", 3),
+    ];
+    assert_eq!(order, expected.map(|(what, n)| (what, Some(n))));
     std::fs::remove_dir_all(dir).expect("removed");
 }
 
@@ -76,7 +135,7 @@ fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
         &|c| matches!(c, Change::Map(m) if m.kind == MapKind::FilePrivate && m.len == 2 * 4096),
     );
     has("stack", &|c| matches!(c, Change::Map(m) if m.kind == MapKind::Stack && m.synthetic));
-    has("fork", &|c| matches!(c, Change::Fork));
+    has("fork", &|c| matches!(c, Change::Fork { .. }));
     let child = all.iter().any(|c| matches!(c, Change::Map(m) if m.len == 1024 * 4096));
     assert!(!child, "the child's mapping is in the parent's trace");
     let kernel: u64 = events

@@ -63,7 +63,7 @@ impl Pages {
                     }
                 }
             }
-            Change::Fork => self.writable.clear(),
+            Change::Fork { .. } => self.writable.clear(),
             _ => {}
         }
     }

@@ -297,9 +297,19 @@ pub enum Change {
         /// Linux's number of the advice.
         advice: u32,
     },
-    /// The program forked. The child is not recorded; the parent's private pages became
+    /// The program forked. What the child does is not recorded; the parent's private pages became
     /// copy-on-write.
-    Fork,
+    Fork {
+        /// Its number, counting from 0 in order of appearance: it has the parent's pages until its
+        /// [`Change::ChildEnd`]. `None`: it is not known until when, and replayed as if it had
+        /// ended at once.
+        child: Option<u32>,
+    },
+    /// A forked child ended or executed another program, so that it has the parent's pages no more.
+    ChildEnd {
+        /// Its number.
+        child: u32,
+    },
     /// The program made a child that has its memory until it executes another program (`vfork`,
     /// `posix_spawn`). Nothing becomes copy-on-write.
     Vfork,

@@ -183,7 +183,7 @@ pub(crate) fn count(t: &mut Totals, event: &Event) {
             t.calls += 1;
             match c.change {
                 Change::Map(_) => t.mappings += 1,
-                Change::Fork | Change::Vfork => t.forks += 1,
+                Change::Fork { .. } | Change::Vfork => t.forks += 1,
                 Change::Exec => t.execs += 1,
                 _ => {}
             }

@@ -93,6 +93,17 @@ fn the_writer_refuses_what_breaks_a_rule() {
     for name in ["/", "a/b", "a\0"] {
         assert_eq!(refused(&[named(name)]), "a file's name must hold neither '/' nor NUL");
     }
+    let fork = |n| Change::Fork { child: Some(n) };
+    let end = |n| Change::ChildEnd { child: n };
+    for (calls, what) in [
+        (&[fork(1)][..], "children must count from 0, with at most 65,536 at once"),
+        (&[fork(0), end(0), fork(0)], "children must count from 0, with at most 65,536 at once"),
+        (&[fork(0), end(1)], "a child ends that does not live"),
+        (&[fork(0), end(0), end(0)], "a child ends that does not live"),
+    ] {
+        assert_eq!(refused(calls), what);
+    }
+    write(&[fork(0), fork(1), end(0), fork(2), end(2)]).expect("what happens");
     let unknown = "a file that has not appeared";
     let past = "a call reaches past 2^63 bytes of a file";
     for bytes in [0, 1] {
@@ -186,7 +197,9 @@ fn the_reader_refuses_the_same_with_the_position_of_the_block() {
         (more(&[11, 0, 1], &[]), past),
         (more(&[12, 0, 1], &[]), past),
         (more(&[14, 0, 1], &[0]), past),
-        (vec![16, 0, 0, 0], senseless),
+        (vec![18, 0, 0, 0], senseless),
+        (vec![16, 1], "children must count from 0, with at most 65,536 at once"),
+        (vec![17, 0], "a child ends that does not live"),
         (vec![10, 0, 1], senseless),
         // mapping, length, rights, what, base, file offset, flags, file
         (vec![0, 0, 0x80, 0x20, 3, 2, 0, 0, 16, 1], unknown),

@@ -53,13 +53,22 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             None => Ok(()),
         },
         Change::Brk { mapping, len } => brk(s, *mapping, *len),
-        Change::Fork => match s.vm.fork(s.space) {
-            Ok(child) => {
-                s.vm.exit(child);
+        Change::Fork { child } => match (s.vm.fork(s.space), child) {
+            (Ok(space), Some(child)) => {
+                s.children.borrow_mut().insert(*child, space);
                 Ok(())
             }
-            Err(_) => Err(s.out_of_memory()),
+            (Ok(space), None) => {
+                s.vm.exit(space);
+                Ok(())
+            }
+            (Err(_), _) => Err(s.out_of_memory()),
         },
+        Change::ChildEnd { child } => {
+            let space = s.children.borrow_mut().remove(child);
+            space.into_iter().for_each(|space| s.vm.exit(space));
+            Ok(())
+        }
         Change::Vfork | Change::Exec | Change::Exit { .. } => Ok(()),
         // Its object is made when it is first used.
         Change::File { .. } => Ok(()),

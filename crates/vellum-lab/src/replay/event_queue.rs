@@ -324,7 +324,9 @@ pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
         Change::Brk { mapping, len } => maps.shrinks(*mapping, *len),
         // It may take pages from mappings.
         Change::FileResize { .. } => true,
-        Change::Fork | Change::Vfork | Change::Exec | Change::Exit { .. } => false,
+        // What is written before it is copied.
+        Change::ChildEnd { .. } => true,
+        Change::Fork { .. } | Change::Vfork | Change::Exec | Change::Exit { .. } => false,
         Change::File { .. }
         | Change::FileRead { .. }
         | Change::FileWrite { .. }

@@ -197,7 +197,11 @@ fn concerned(change: &Change) -> impl Iterator<Item = u32> + use<> {
         | Change::Advise { mapping, .. }
         | Change::Brk { mapping, .. } => (Some(*mapping), None),
         Change::Remap { old, new, .. } => (Some(*old), Some(*new)),
-        Change::Fork | Change::Vfork | Change::Exec | Change::Exit { .. } => (None, None),
+        Change::Fork { .. }
+        | Change::ChildEnd { .. }
+        | Change::Vfork
+        | Change::Exec
+        | Change::Exit { .. } => (None, None),
         Change::File { .. }
         | Change::FileRead { .. }
         | Change::FileWrite { .. }

@@ -80,6 +80,8 @@ pub struct Session<'v, 's, F: Format> {
     /// New mappings that a move is about to fill.
     pub(super) moving: RefCell<BTreeMap<u32, Map>>,
     pub(super) cpus: usize,
+    /// Forked children that have the program's pages yet, by number.
+    pub(super) children: RefCell<BTreeMap<u32, Space>>,
     /// A turn, in cycles.
     pub(super) quantum: u64,
     pub(super) layout: Layout,
@@ -188,7 +190,7 @@ impl<F: Format> Session<'_, '_, F> {
 /// Left out: the order that futexes impose between threads, time asleep, the program's own
 /// computation but for instruction counts, advice on files but "don't need", and every process but
 /// the first. A fork is replayed as the parent sees it: its private pages become copy-on-write, and
-/// the child ends at once.
+/// the child has the old ones until the trace says that it ended.
 ///
 /// A file is an object with a pager, see `files.rs`.
 pub fn replay(
@@ -240,6 +242,7 @@ fn on<F: Format>(
         queue: RefCell::new(EventQueue::new(source)),
         maps: RefCell::new(Maps::new()),
         moving: RefCell::new(BTreeMap::new()),
+        children: RefCell::new(BTreeMap::new()),
         cpus: options.cpus,
         quantum: *machine.clock_hz / SLICES_PER_SECOND,
         layout: options.layout,
@@ -266,7 +269,7 @@ fn on<F: Format>(
     let outcome = outcome.map_err(oracle_stop)?;
     let tally = session.tally.borrow().clone();
     let complete = !session.interrupted.get();
-    let files = session.files.take();
+    let (files, children) = (session.files.take(), session.children.take());
     drop(session);
 
     // Nobody waits for what was read ahead last.
@@ -275,14 +278,16 @@ fn on<F: Format>(
     let counters = counters::collect(&vm, &space, (&tally, &files.before), outcome.cycles);
     let charges = counters::charges(&vm, &counters);
     let checked = vm.machine().checked();
+    let spaces: Vec<&Space> = std::iter::once(&space).chain(children.values()).collect();
     vm.machine()
         // SAFETY: the replay is over, no CPU's program runs.
-        .solo(0, |_| unsafe { vm.validate(&[&space]) })
+        .solo(0, |_| unsafe { vm.validate(&spaces) })
         .map_err(oracle_stop)?
         .map_err(|e| {
             LabError::failed(format_args!("the library's own check failed after the replay: {e}"))
         })?;
     let over = || {
+        children.into_values().for_each(|child| vm.exit(child));
         vm.exit(space);
         Session::close_files(files, &vm);
     };

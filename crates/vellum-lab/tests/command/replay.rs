@@ -417,12 +417,24 @@ fn a_moved_mapping_takes_its_pages_along() {
 fn after_a_fork_each_page_written_again_is_one_more_fault() {
     let mut s = Script::new();
     let m = s.anon(32);
-    s.touch(m, 0..32).call(Change::Fork).touch(m, 0..20);
+    s.touch(m, 0..32).call(Change::Fork { child: None }).touch(m, 0..20);
     let c = one(&s, "fork.vt", NEVER);
     assert_eq!(
         [count(&c, "pgfault"), count(&c, "cow_reuse"), count(&c, "rss_end_bytes") / 4096],
         [52, 20, 32]
     );
+    // Copied while a child has them, and its own afterwards; one that never ends is no matter.
+    let mut s = Script::new();
+    let m = s.anon(32);
+    s.touch(m, 0..32).call(Change::Fork { child: Some(0) }).touch(m, 0..20);
+    s.call(Change::ChildEnd { child: 0 }).touch(m, 20..32);
+    s.call(Change::Fork { child: Some(1) }).touch(m, 0..5);
+    let c = one(&s, "held.vt", NEVER);
+    assert_eq!(
+        [count(&c, "pgfault"), count(&c, "cow_copy"), count(&c, "cow_reuse")],
+        [32 + 32 + 5, 25, 12]
+    );
+    assert_eq!(count(&c, "rss_end_bytes") / 4096, 32);
     let mut s = Script::new();
     let m = s.anon(32);
     s.touch(m, 0..32).call(Change::Vfork).touch(m, 0..20);
@@ -441,7 +453,7 @@ fn child_processes_explain_why_a_native_run_has_more_faults() {
         let m = s.anon(32);
         s.touch(m, 0..32);
         if fork {
-            s.call(Change::Fork);
+            s.call(Change::Fork { child: None });
         }
         s.native = Some(vellum_trace::NativeRun {
             minor_faults: natively,

@@ -281,14 +281,26 @@ impl<W: Write> Builder<W> {
         self.call(Change::Brk { mapping, len })
     }
 
-    /// `fork` or `vfork` returned in the parent.
+    /// `fork` returned in the parent. Where it `is_followed`, the child's number comes back, for
+    /// [`Builder::child_end`].
     ///
     /// # Errors
     /// As [`Builder::mmap`].
-    pub fn fork(&mut self) -> Result<(), TraceError> {
+    pub fn fork(&mut self, is_followed: bool) -> Result<Option<u32>, TraceError> {
         self.touches.forget_writes();
         self.invalidate();
-        self.call(Change::Fork)
+        let child = is_followed.then_some(self.children);
+        self.children += u32::from(is_followed);
+        self.call(Change::Fork { child })?;
+        Ok(child)
+    }
+
+    /// A forked child ended, or executed another program.
+    ///
+    /// # Errors
+    /// As [`Builder::mmap`].
+    pub fn child_end(&mut self, child: u32) -> Result<(), TraceError> {
+        self.call(Change::ChildEnd { child })
     }
 
     /// The program made a child that uses its memory until it executes.

@@ -67,6 +67,8 @@ pub struct Builder<W: Write> {
     next_thread: u32,
     next_mapping: u32,
     heap: Option<calls::Heap>,
+    /// Children that were numbered.
+    children: u32,
     files: files::Files,
     /// What lies behind a mapping of a file, unless it is the beginning of an unknown one.
     behind: HashMap<u32, Behind>,
@@ -107,6 +109,7 @@ impl<W: Write> Builder<W> {
             next_thread: 0,
             next_mapping: 0,
             heap: None,
+            children: 0,
             files: files::Files::default(),
             behind: HashMap::new(),
             calls: 0,

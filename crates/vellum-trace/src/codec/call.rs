@@ -19,6 +19,8 @@ const FILE_SYNC: u8 = 12;
 const FILE_RESIZE: u8 = 13;
 const FILE_ADVISE: u8 = 14;
 const VFORK: u8 = 15;
+const FORK_CHILD: u8 = 16;
+const CHILD_END: u8 = 17;
 
 const INSIDE: u8 = 1;
 const SYNTHETIC: u8 = 2;
@@ -91,7 +93,15 @@ pub(super) fn encode(out: &mut Vec<u8>, change: &Change) {
             put(out, u64::from(*mapping));
             put(out, *len);
         }
-        Change::Fork => out.push(FORK),
+        Change::Fork { child: None } => out.push(FORK),
+        Change::Fork { child: Some(child) } => {
+            out.push(FORK_CHILD);
+            put(out, u64::from(*child));
+        }
+        Change::ChildEnd { child } => {
+            out.push(CHILD_END);
+            put(out, u64::from(*child));
+        }
         Change::Vfork => out.push(VFORK),
         Change::Exec => out.push(EXEC),
         Change::Exit { code } => {
@@ -183,7 +193,9 @@ pub(super) fn decode(b: &mut Bytes<'_>, version: u32) -> Option<Change> {
             advice: Advice::from_raw(b.varint32()?),
         },
         BRK => Change::Brk { mapping: b.varint32()?, len: b.varint()? },
-        FORK => Change::Fork,
+        FORK => Change::Fork { child: None },
+        FORK_CHILD if version >= 2 => Change::Fork { child: Some(b.varint32()?) },
+        CHILD_END if version >= 2 => Change::ChildEnd { child: b.varint32()? },
         VFORK if version >= 2 => Change::Vfork,
         EXEC => Change::Exec,
         EXIT => Change::Exit { code: i32::try_from(b.signed()?).ok()? },

@@ -26,12 +26,13 @@ pub(crate) mod files;
 use crate::PAGE;
 use crate::event::{Change, MapKind};
 use files::Files;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most mappings in one trace: 8 bytes each of reader memory.
 const MAX_MAPPINGS: usize = 1 << 22;
 /// Most threads alive at once: about 100 bytes each of reader memory.
 const MAX_LIVE: usize = 1 << 16;
+const MAX_CHILDREN: usize = 1 << 16;
 /// User addresses have 47 bits on x86_64 (Intel SDM vol. 1, 3.3.7.1); 56 bits leave room for 5
 /// levels.
 const MAX_ADDRESS: u64 = 1 << 56;
@@ -107,6 +108,10 @@ pub(crate) struct Model {
     last: Vec<u64>,
     calls: u64,
     files: Files,
+    /// Children so far that have a number.
+    forked: u32,
+    /// Those of them that live.
+    children: BTreeSet<u32>,
 }
 
 fn fits(v: i64) -> Option<i32> {
@@ -128,6 +133,8 @@ impl Model {
             last: Vec::new(),
             calls: 0,
             files: Files::default(),
+            forked: 0,
+            children: BTreeSet::new(),
         }
     }
 
@@ -274,7 +281,19 @@ impl Model {
                     None => return Err("a heap that was never mapped"),
                 }
             }
-            Change::Fork | Change::Vfork | Change::Exec | Change::Exit { .. } => {}
+            Change::Fork { child: Some(child) } => {
+                if *child != self.forked || self.children.len() >= MAX_CHILDREN {
+                    return Err("children must count from 0, with at most 65,536 at once");
+                }
+                self.forked += 1;
+                self.children.insert(*child);
+            }
+            Change::ChildEnd { child } => {
+                if !self.children.remove(child) {
+                    return Err("a child ends that does not live");
+                }
+            }
+            Change::Fork { child: None } | Change::Vfork | Change::Exec | Change::Exit { .. } => {}
             change => self.files.apply(change)?,
         }
         self.calls += 1;

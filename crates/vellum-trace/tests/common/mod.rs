@@ -17,6 +17,7 @@ struct World {
     calls: u64,
     last: (usize, u64),
     files: u32,
+    children: (u32, Vec<u32>),
 }
 
 /// A part of a mapping.
@@ -74,7 +75,17 @@ impl World {
             1 => Change::Protect { mapping, offset, len, prot: Prot(x as u8) },
             2 => Change::Advise { mapping, offset, len, advice: Advice::from_raw(x as u32 % 30) },
             3 => Change::Remap { old: mapping, offset, len: len.min(0x10000), new: 0 },
-            4 if x & 1 == 0 => Change::Fork,
+            4 if x & 7 == 0 => Change::Fork { child: None },
+            4 if x & 7 < 3 => {
+                let (next, alive) = &mut self.children;
+                alive.push(*next);
+                *next += 1;
+                Change::Fork { child: alive.last().copied() }
+            }
+            4 if x & 7 < 5 && !self.children.1.is_empty() => {
+                let alive = &mut self.children.1;
+                Change::ChildEnd { child: alive.swap_remove((x >> 8) as usize % alive.len()) }
+            }
             4 => Change::Vfork,
             5 => Change::Exit { code: x as i32 },
             _ => {
