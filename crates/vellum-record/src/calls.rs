@@ -137,7 +137,7 @@ pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
         calls.release();
     }
     if children::are_there() {
-        children::tell_ended(&mut lock());
+        lock().ended_children();
     }
 }
 

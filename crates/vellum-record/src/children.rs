@@ -4,8 +4,7 @@
 //! that comes about. The program's read end then says so. Children of the child have the write end
 //! too, and the old pages with it. Two threads that fork at the same moment may each hand the
 //! other's write end to their own child; the first then seems to live as long as both.
-use crate::order::Order;
-use crate::sink::Message;
+use crate::descriptors;
 use libc::{POLLIN, c_int, pollfd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -26,11 +25,6 @@ fn children() -> MutexGuard<'static, Vec<pollfd>> {
     CHILDREN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn close(descriptor: c_int) {
-    // SAFETY: the descriptor is ours, and is not used again.
-    unsafe { libc::close(descriptor) };
-}
-
 /// A fork begins. `None` where the process may have no descriptors for it.
 pub fn before_fork() -> Option<Pipe> {
     let mut ends = [-1; 2];
@@ -38,30 +32,25 @@ pub fn before_fork() -> Option<Pipe> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return None;
     }
-    let [read, write] = ends.map(|end| {
-        // SAFETY: the descriptor is open.
-        let high =
-            unsafe { libc::fcntl(end, libc::F_DUPFD_CLOEXEC, crate::setup::OWN_DESCRIPTORS) };
-        close(end);
-        high
-    });
-    if read >= 0 && write >= 0 {
+    let moved = ends.map(descriptors::out_of_the_way);
+    ends.into_iter().for_each(descriptors::close);
+    if let [Some(read), Some(write)] = moved {
         return Some(Pipe { read, write });
     }
-    [read, write].into_iter().filter(|end| *end >= 0).for_each(close);
+    moved.into_iter().flatten().for_each(descriptors::close);
     None
 }
 
 /// The fork returned in the parent. The answer names the child until its end.
 pub fn after_fork(pipe: Pipe) -> c_int {
-    close(pipe.write);
+    descriptors::close(pipe.write);
     pipe.read
 }
 
 /// The fork failed.
 pub fn no_fork(pipe: Pipe) {
-    close(pipe.write);
-    close(pipe.read);
+    descriptors::close(pipe.write);
+    descriptors::close(pipe.read);
 }
 
 /// The child's fork has been told, so that its end may be.
@@ -76,8 +65,9 @@ pub fn are_there() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// Tells which children have ended since the last time.
-pub fn tell_ended(order: &mut Order) {
+/// Which children have ended since the last time, by their keys. These may be those of later
+/// children as soon as `tell` has returned.
+pub fn ended(mut tell: impl FnMut(c_int)) {
     let mut children = children();
     // SAFETY: the slice is valid for its length.
     let ended = unsafe { libc::poll(children.as_mut_ptr(), children.len() as _, 0) };
@@ -87,8 +77,8 @@ pub fn tell_ended(order: &mut Order) {
     children.retain(|child| {
         let is_there = child.revents == 0;
         if !is_there {
-            order.message(Message::ChildEnd(child.fd));
-            close(child.fd);
+            tell(child.fd);
+            descriptors::close(child.fd);
         }
         is_there
     });

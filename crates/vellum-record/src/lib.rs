@@ -21,6 +21,7 @@
 mod api;
 mod calls;
 mod children;
+mod descriptors;
 mod exclude;
 mod files;
 mod flow;

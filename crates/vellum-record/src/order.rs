@@ -1,4 +1,5 @@
 //! The one order of everything: rings are emptied into it under a lock.
+use crate::children;
 use crate::ring::Ring;
 use crate::sink::{Message, RawCall};
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -143,6 +144,13 @@ impl Order {
     pub fn message(&mut self, message: Message) {
         self.take_all();
         self.send(message);
+    }
+
+    /// Tells which forked children have ended.
+    pub fn ended_children(&mut self) {
+        if children::are_there() {
+            children::ended(|key| self.message(Message::ChildEnd(key)));
+        }
     }
 
     /// Is the recording over?

@@ -3,7 +3,7 @@ use crate::api::{self, Info, PluginId};
 use crate::files::ask;
 use crate::sink::{Message, Sink};
 use crate::ticker::Ticker;
-use crate::{calls, hot, order};
+use crate::{calls, descriptors, hot, order};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -106,18 +106,6 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-/// Descriptors from here on are the recorder's: programs choose small ones, and shells name them.
-pub const OWN_DESCRIPTORS: c_int = 1000;
-
-/// The same file at a descriptor that no program uses, if there may be one.
-fn out_of_the_way(file: File) -> File {
-    // SAFETY: the descriptor is open; the new one is owned here alone.
-    unsafe {
-        let new = libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, OWN_DESCRIPTORS);
-        if new < 0 { file } else { File::from_raw_fd(new) }
-    }
-}
-
 /// Starts a thread of ours. QEMU delivers guest signals to whichever thread is hit; these must not
 /// be.
 fn background(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
@@ -137,7 +125,11 @@ fn background(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
 fn start(id: PluginId, args: &[String]) -> Result<(), String> {
     let o = options(args)?;
     let file = File::create(&o.out).map_err(|e| format!("{}: {e}", o.out))?;
-    let file = out_of_the_way(file);
+    let file = match descriptors::out_of_the_way(file.as_raw_fd()) {
+        // SAFETY: the descriptor is new, and owned here alone.
+        Some(new) => unsafe { File::from_raw_fd(new) },
+        None => file,
+    };
     let writer = TraceWriter::new(file, &o.header, o.level).map_err(|e| e.to_string())?;
     let sink = Sink::new(Builder::new(writer, o.window), o.shared.clone());
     let (to, from) = mpsc::sync_channel(QUEUE);

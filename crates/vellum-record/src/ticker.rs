@@ -1,6 +1,6 @@
 //! What happens by the clock: windows, writing out, and ending when we are asked to.
+use crate::order;
 use crate::sink::Message;
-use crate::{children, order};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use vellum_trace::build::Clock;
@@ -49,9 +49,7 @@ impl Ticker {
                 let _ = wait.recv();
                 return;
             }
-            if children::are_there() {
-                children::tell_ended(&mut o);
-            }
+            o.ended_children();
             if open != self.open {
                 self.open = open;
                 o.message(Message::Keep(open));

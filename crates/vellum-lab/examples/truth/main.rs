@@ -43,7 +43,8 @@ struct Args {
     /// Keep recordings, measured times and calibrations there, and use recordings that are there
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// Measure nothing natively: use the times in the folder of --keep
+    /// Measure nothing: use the times, and the calibrations as far as there are any, in the folder
+    /// of --keep
     #[arg(long, requires = "keep")]
     replay_only: bool,
     /// Write docs/truth.md
@@ -98,8 +99,7 @@ fn run(args: &Args) -> Result<bool, String> {
     let work = folder(args.keep.as_deref())?;
     vellum_lab::interrupt::install();
 
-    let times = measured(args, &chosen, &root, &work.path)?;
-    let machines = machines(args, &work.path)?;
+    let (times, machines) = measured(args, &chosen, &root, &work.path)?;
     let mut rows = Vec::new();
     for (case, times) in chosen.iter().zip(&times) {
         said(format_args!("{}: replaying", case.name))?;
@@ -153,15 +153,25 @@ fn trace(work: &Path, case: &Case) -> PathBuf {
     work.join(case.name).with_extension("vt")
 }
 
-/// The native times, and a recording of each program where there is none yet.
-fn measured(args: &Args, chosen: &[Case], root: &Path, work: &Path) -> Result<Vec<Times>, String> {
+/// The native times, the machines to replay on, and a recording of each program where there is none
+/// yet. The first calibration comes before the programs, the last after them, and others between
+/// them: a computer that others use too is not the same all the time.
+fn measured(
+    args: &Args,
+    chosen: &[Case],
+    root: &Path,
+    work: &Path,
+) -> Result<(Vec<Times>, Vec<Machine>), String> {
     let file = work.join("measured.json");
     let mut known: Map<String, Value> = match std::fs::read_to_string(&file) {
         Ok(text) => serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?,
         Err(_) => Map::new(),
     };
-    let mut all = Vec::new();
-    for case in chosen {
+    let (mut all, mut machines) = (Vec::new(), Vec::new());
+    for (n, case) in chosen.iter().enumerate() {
+        while due(args, machines.len(), chosen.len()).is_some_and(|at| at <= n) {
+            machines.push(calibrated(args, machines.len(), work)?);
+        }
         let program = cases::compile(root, case.program, work)?;
         if !args.replay_only {
             said(format_args!("{}: {} pairs of native runs", case.name, args.pairs))?;
@@ -184,19 +194,29 @@ fn measured(args: &Args, chosen: &[Case], root: &Path, work: &Path) -> Result<Ve
             predict::recorded(&program, case, &trace)?;
         }
     }
-    Ok(all)
+    if let Some(name) = &args.machine {
+        return Ok((all, vec![predict::machine(name)?]));
+    }
+    while due(args, machines.len(), chosen.len()).is_some() {
+        machines.push(calibrated(args, machines.len(), work)?);
+    }
+    Ok((all, machines))
 }
 
-/// The machines to replay on.
-fn machines(args: &Args, work: &Path) -> Result<Vec<Machine>, String> {
-    if let Some(name) = &args.machine {
-        return Ok(vec![predict::machine(name)?]);
+/// Before which program the next calibration is made, after `made` of them.
+fn due(args: &Args, made: usize, programs: usize) -> Option<usize> {
+    let all = args.calibrations as usize;
+    let wanted = args.machine.is_none() && made < all;
+    wanted.then(|| (made * programs).checked_div(all - 1).unwrap_or(0))
+}
+
+fn calibrated(args: &Args, made: usize, work: &Path) -> Result<Machine, String> {
+    let file = work.join(format!("calibration-{}.toml", made + 1));
+    if args.replay_only && file.exists() {
+        return Machine::load(&file).map_err(|e| e.to_string());
     }
-    let calibrate = |n| {
-        said(format_args!("calibration {n} of {}", args.calibrations))?;
-        predict::calibrated(&work.join(format!("calibration-{n}.toml")))
-    };
-    (1..=args.calibrations).map(calibrate).collect()
+    said(format_args!("calibration {} of {}", made + 1, args.calibrations))?;
+    predict::calibrated(&file)
 }
 
 fn row(case: &Case, times: &Times, trace: &Path, machines: &[Machine]) -> Result<Row, String> {

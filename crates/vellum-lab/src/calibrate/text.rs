@@ -125,6 +125,11 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     t.cache("l1i", topology.l1i, places.l1, true);
     t.cache("l1d", topology.l1d, places.l1, true);
     t.cache("l2", topology.l2, places.l2, true);
+    if values.nested == Some("4K") {
+        let anywhere =
+            "measured on this host: mmu.nested.page; such pages lie anywhere in its memory";
+        t.before("index", "\"pages\"", anywhere);
+    }
     last_level(&mut t, computer);
     translation(&mut t, computer);
     t.section("[tlb.walk]");
@@ -348,6 +353,7 @@ pub(super) mod tests {
 
     use vellum_host::calibrate::topology::{NodeShape, Topology};
     use vellum_host::calibrate::{HugeTimes, LineTimes, PlaceTimes, translation};
+    use vellum_sim::cache::Index;
 
     use super::*;
     use crate::calibrate::machine;
@@ -423,7 +429,9 @@ pub(super) mod tests {
         assert_eq!(*found.tlb.l2.banks[0].entries, 2048);
         for page in ["4K", "2M", "1G"] {
             let guest = Values { nested: Some(page), depth: 8, ..Values::default() };
-            machine(&write(&computer, &guest)).expect("valid");
+            let found = machine(&write(&computer, &guest)).expect("valid");
+            let is_anywhere = found.hierarchy(1).l2.index == Index::Pages;
+            assert_eq!(is_anywhere, page == "4K", "in a guest on pages of {page}");
         }
         computer.topology.llc = None;
         let found = machine(&write(&computer, &Values::default())).expect("valid");

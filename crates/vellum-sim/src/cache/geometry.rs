@@ -12,6 +12,10 @@
 //! and lines further apart fall as if at random. Rejected, since each has bad distances near good
 //! ones: the exclusive or of parts of the address ("a way and a line"; powers of two only), and the
 //! quotient times the golden ratio (199 pages put 100 lines into a set).
+//!
+//! [`Index::Pages`] is for guests. A cache is indexed by the host's addresses, and a hypervisor
+//! that backs a guest by 4 KiB pages puts each of them anywhere. So the guest's pages are shuffled,
+//! as the numbers of pages by multiplications that are undone when a line leaves.
 
 /// How a full set chooses the line that leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
@@ -41,6 +45,9 @@ pub enum Index {
     /// The same, turned by a hash of the rest of the address: lines at any regular distance spread
     /// over all sets.
     Hash,
+    /// Modulo, of pages of 4 KiB that lie anywhere: as a guest's do that a hypervisor backs by such
+    /// pages. Lines of one page stay beside each other.
+    Pages,
 }
 
 /// The shape of one cache.
@@ -70,6 +77,11 @@ pub enum GeometryError {
     /// No ways or too many.
     #[error("{0} ways: use 1 to {max}", max = MAX_WAYS)]
     Ways(u32),
+    /// Pages that lie anywhere make no difference.
+    #[error(
+        "{0} sets: the index \"pages\" is for caches with at least the {PAGE_LINES} lines of a page"
+    )]
+    FewSets(u64),
     /// Memory is larger than the tags can tell apart.
     #[error(
         "{sets} sets can tell {reach} lines apart, memory has {lines}: use more sets or less memory"
@@ -106,18 +118,60 @@ impl Geometry {
         if self.ways == 0 || self.ways > MAX_WAYS {
             return Err(GeometryError::Ways(self.ways));
         }
+        if self.index == Index::Pages && self.sets < PAGE_LINES {
+            return Err(GeometryError::FewSets(self.sets));
+        }
         Ok(())
     }
 
     /// Line addresses from 0 that the tags can tell apart: 2^31 - 1 a set.
     pub fn reach(&self) -> u64 {
-        (self.sets * MAX_QUOTIENT).min(MAX_LINE)
+        let reach = (self.sets * MAX_QUOTIENT).min(MAX_LINE);
+        match self.index {
+            // Who is shuffled may come out anywhere among as many.
+            Index::Pages => reach - reach % (SHUFFLED * PAGE_LINES),
+            Index::Modulo | Index::Hash => reach,
+        }
     }
 
     /// Lines the cache holds.
     pub fn lines(&self) -> u64 {
         self.sets * u64::from(self.ways)
     }
+}
+
+/// Lines of a page.
+const PAGE_LINES: u64 = 64;
+/// Pages are shuffled within so many (4 TiB), those beyond within the next as many.
+const SHUFFLED: u64 = 1 << 30;
+/// Half the bits of their numbers.
+const HALF: u32 = 15;
+/// Odd numbers below [`SHUFFLED`], and by what a multiplication by each is undone.
+const MIX: [u64; 2] = [0x2c1b_3c6d, 0x197d_11b5];
+const UNMIX: [u64; 2] = [inverse(MIX[0]), inverse(MIX[1])];
+
+/// What times `odd` is 1 modulo [`SHUFFLED`]: each step doubles the number of bits that are right.
+const fn inverse(odd: u64) -> u64 {
+    let mut inverse = odd;
+    let mut bits = 3;
+    while bits < 2 * HALF {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        bits *= 2;
+    }
+    inverse % SHUFFLED
+}
+
+/// The line in the place that the page of `line` is shuffled to; with the constants of undoing, in
+/// the place that it came from.
+fn shuffled(line: u64, [first, second]: [u64; 2]) -> u64 {
+    let page = line / PAGE_LINES;
+    let mut low = page % SHUFFLED;
+    for factor in [first, second] {
+        low ^= low >> HALF;
+        low = low.wrapping_mul(factor) % SHUFFLED;
+    }
+    low ^= low >> HALF;
+    (page - page % SHUFFLED + low) * PAGE_LINES + line % PAGE_LINES
 }
 
 /// [`Divider::shift`] of a number of sets that is no power of two.
@@ -134,6 +188,8 @@ pub(crate) struct Divider {
     shift: u32,
     /// 2^64 / sets, rounded up; unused where `shift` is a logarithm.
     reciprocal: u64,
+    /// Whether the hash is a shuffle of pages.
+    pages: bool,
 }
 
 impl Divider {
@@ -141,12 +197,12 @@ impl Divider {
     pub(crate) fn new(sets: u64, index: Index) -> Divider {
         let shift = match index {
             // One set leaves nothing to choose.
-            Index::Hash if sets > 1 => HASHED,
+            Index::Hash | Index::Pages if sets > 1 => HASHED,
             _ if sets.is_power_of_two() => sets.trailing_zeros(),
             _ => RECIPROCAL,
         };
         let reciprocal = if shift < RECIPROCAL { 0 } else { u64::MAX / sets + 1 };
-        Divider { sets, shift, reciprocal }
+        Divider { sets, shift, reciprocal, pages: index == Index::Pages }
     }
 
     /// Set and quotient of a line address below [`MAX_LINE`].
@@ -169,6 +225,9 @@ impl Divider {
     // Out of line: the plain paths are in every lookup, and stay as small as without it.
     #[inline(never)]
     fn split_hashed(&self, line: u64) -> (usize, u64) {
+        if self.pages {
+            return self.split_plain(shuffled(line, MIX));
+        }
         let (rest, quotient) = self.split_plain(line);
         let turned = rest as u64 + self.turn(quotient);
         let set = if turned < self.sets { turned } else { turned - self.sets };
@@ -178,15 +237,21 @@ impl Divider {
     /// The line of a set and quotient.
     #[inline(always)]
     pub(crate) fn join(&self, set: usize, quotient: u64) -> u64 {
-        let rest =
-            if self.shift == HASHED { self.unturned(set as u64, quotient) } else { set as u64 };
-        quotient * self.sets + rest
+        if self.shift == HASHED {
+            self.join_hashed(set as u64, quotient)
+        } else {
+            quotient * self.sets + set as u64
+        }
     }
 
     #[inline(never)]
-    fn unturned(&self, set: u64, quotient: u64) -> u64 {
+    fn join_hashed(&self, set: u64, quotient: u64) -> u64 {
+        if self.pages {
+            return shuffled(quotient * self.sets + set, [UNMIX[1], UNMIX[0]]);
+        }
         let turn = self.turn(quotient);
-        if set < turn { set + self.sets - turn } else { set - turn }
+        let rest = if set < turn { set + self.sets - turn } else { set - turn };
+        quotient * self.sets + rest
     }
 
     /// By how many sets the lines of a quotient are turned: below `sets`. Two multiplications mix
@@ -244,6 +309,49 @@ mod tests {
                 assert!(seen.iter().all(|&s| s), "way {quotient} of {sets} sets");
             }
         }
+    }
+
+    #[test]
+    fn a_shuffled_set_and_the_quotient_name_one_line_each() {
+        for sets in SETS.into_iter().filter(|s| *s >= PAGE_LINES) {
+            let d = Divider::new(sets, Index::Pages);
+            let shape =
+                Geometry { sets, ways: 1, policy: Policy::Lru, index: Index::Pages, seed: 0 };
+            shape.check().expect("a shape");
+            for_edges(sets, |line| {
+                if line >= shape.reach() {
+                    return;
+                }
+                let (set, quotient) = d.split(line);
+                assert!((set as u64) < sets && quotient < MAX_QUOTIENT);
+                assert_eq!(d.join(set, quotient), line, "{line} in {sets} sets");
+            });
+        }
+        let few = Geometry { sets: 63, ways: 1, policy: Policy::Lru, index: Index::Pages, seed: 0 };
+        assert_eq!(few.check(), Err(GeometryError::FewSets(63)));
+    }
+
+    /// 512 pages in a cache of as many: a random place for each makes some sets too full, and by as
+    /// much as chance does. That is what a guest's block of 2 MiB meets in a cache of 2 MiB.
+    #[test]
+    fn pages_that_lie_anywhere_fill_sets_as_chance_does() {
+        let (sets, ways) = (2048, 16);
+        let beyond = |index, first: u64| {
+            let d = Divider::new(sets, index);
+            let mut held = vec![0u64; sets as usize];
+            (0..sets * ways).for_each(|n| held[d.split(first + n).0] += 1);
+            held.iter().map(|n| n.saturating_sub(ways)).sum::<u64>()
+        };
+        let blocks = 64;
+        let mean = |index| {
+            let all: u64 = (0..blocks).map(|n| beyond(index, n * sets * ways)).sum();
+            all as f64 / (blocks * sets * ways) as f64
+        };
+        assert_eq!([mean(Index::Modulo), mean(Index::Hash)], [0.0, 0.0]);
+        // Of balls thrown into 32 bins, 16 a bin: the mean of what is beyond 16, over 16, is
+        // sqrt(16 / (2 pi)) / 16.
+        let pages = mean(Index::Pages);
+        assert!((0.08..0.12).contains(&pages), "{pages}");
     }
 
     /// Lines in each set, of `lines` lines at a distance.

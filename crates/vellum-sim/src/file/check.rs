@@ -310,13 +310,7 @@ impl Machine {
 
     fn check_caches(&self) -> Result<(), Wrong> {
         let shape = self.hierarchy(0);
-        let llc = &self.llc;
-        let whole = CacheSpec {
-            size: llc.size.clone(),
-            ways: llc.ways.clone(),
-            latency: llc.latency.clone(),
-            policy: llc.policy.clone(),
-        };
+        let whole = self.llc.cache();
         let caches = [
             ("l1i", &self.l1i, &shape.l1i),
             ("l1d", &self.l1d, &shape.l1d),
@@ -372,6 +366,9 @@ impl Machine {
         match geometry.check() {
             Err(e @ GeometryError::Ways(_)) => {
                 return wrong(format!("{name}.ways"), e.to_string(), "mend the number of ways");
+            }
+            Err(e @ GeometryError::FewSets(_)) => {
+                return wrong(format!("{name}.index"), e.to_string(), "leave it out");
             }
             Err(e) => return wrong(format!("{name}.size"), e.to_string(), "mend the size"),
             Ok(()) => {}

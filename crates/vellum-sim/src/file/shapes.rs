@@ -3,7 +3,7 @@
 use super::constant::Constant;
 use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
 use super::units::{Duration, Threshold};
-use crate::cache::{Geometry, Index, Policy, PrefetchShape, Shape};
+use crate::cache::{Geometry, Index, PrefetchShape, Shape};
 use crate::disk::DiskTimes;
 use crate::memory::{NestedTables, Numa, Overlap, Ticks};
 use crate::tlb::{BankShape, NestedShape, TlbShape, WalkCacheShape};
@@ -70,26 +70,23 @@ impl Machine {
         self.nested().map_or(frames * (PAGE / LINE), behind)
     }
 
-    fn geometry(&self, size: u64, ways: u32, policy: Policy, seed: u64) -> Geometry {
-        let sets = size / LINE / u64::from(ways.max(1));
-        Geometry { sets, ways, policy, index: Index::Modulo, seed }
+    fn geometry(&self, cache: &CacheSpec, seed: u64) -> Geometry {
+        let (ways, policy) = (cache.ways.value, cache.policy.value);
+        let sets = cache.size.0 / LINE / u64::from(ways.max(1));
+        let index = cache.index.as_ref().map_or(Index::Modulo, |index| index.value);
+        Geometry { sets, ways, policy, index, seed }
     }
 
     /// The caches; `seed` drives random replacement.
     pub fn hierarchy(&self, seed: u64) -> Shape {
-        let private =
-            |c: &CacheSpec, n| self.geometry(c.size.0, c.ways.value, c.policy.value, seed ^ n);
         let llc = &self.llc;
         Shape {
             cpus: self.cpus.value as usize,
             cpus_per_llc: self.cpus_per_llc.value as usize,
-            l1i: private(&self.l1i, 1 << 56),
-            l1d: private(&self.l1d, 2 << 56),
-            l2: private(&self.l2, 3 << 56),
-            llc: Geometry {
-                index: llc.index.as_ref().map_or(Index::Modulo, |index| index.value),
-                ..self.geometry(llc.size.0, llc.ways.value, llc.policy.value, seed ^ 4 << 56)
-            },
+            l1i: self.geometry(&self.l1i, seed ^ 1 << 56),
+            l1d: self.geometry(&self.l1d, seed ^ 2 << 56),
+            l2: self.geometry(&self.l2, seed ^ 3 << 56),
+            llc: self.geometry(&llc.cache(), seed ^ 4 << 56),
             inclusion: llc.inclusion.value,
             // Memory's latency is load-to-use, so a miss in the last level adds nothing to it.
             latency: [

@@ -81,6 +81,8 @@ pub struct CacheSpec {
     pub latency: Constant<Duration>,
     /// Who leaves a full set.
     pub policy: Constant<Policy>,
+    /// How the set of a line is chosen. Left out: modulo the number of sets.
+    pub index: Option<Constant<Index>>,
 }
 
 /// `[llc]`
@@ -99,6 +101,19 @@ pub struct LlcSpec {
     pub inclusion: Constant<Inclusion>,
     /// How the set of a line is chosen. Left out: modulo the number of sets.
     pub index: Option<Constant<Index>>,
+}
+
+impl LlcSpec {
+    /// What it has in common with the other levels.
+    pub(super) fn cache(&self) -> CacheSpec {
+        CacheSpec {
+            size: self.size.clone(),
+            ways: self.ways.clone(),
+            latency: self.latency.clone(),
+            policy: self.policy.clone(),
+            index: self.index.clone(),
+        }
+    }
 }
 
 /// `[prefetch]`

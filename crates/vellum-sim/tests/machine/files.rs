@@ -308,6 +308,26 @@ fn every_impossible_value_is_refused_with_its_key_and_how_to_mend_it() {
 }
 
 #[test]
+fn any_level_with_sets_for_a_page_may_have_pages_that_lie_anywhere() {
+    let with_index = |name: &str, text: &str, level: &str| {
+        let index = "index = { value = \"pages\", basis = \"guess\", source = \"x\" }";
+        Machine::parse(
+            name,
+            &text.replace(&format!("[{level}]\n"), &format!("[{level}]\n{index}\n")),
+        )
+    };
+    let milan = include_str!("../../machines/milan.toml");
+    for level in ["l1d", "l2", "llc"] {
+        let machine = with_index("milan.toml", milan, level).expect("valid");
+        SimMachine::<X86>::new(&machine, Options::default()).expect("it can be built");
+    }
+    let message = with_index("tiny.toml", &tiny(), "l2").expect_err("refused").to_string();
+    let says =
+        "l2.index: 16 sets: the index \"pages\" is for caches with at least the 64 lines of a page";
+    assert!(message.contains(says), "{message}");
+}
+
+#[test]
 fn an_aarch64_machine_has_four_levels() {
     let machine = file::preset("thunderx2").expect("valid");
     let message = machine.with("mmu.levels", "5").expect_err("refused").to_string();
