@@ -23,6 +23,7 @@ const MREMAP: i64 = 25;
 const MADVISE: i64 = 28;
 const SHMAT: i64 = 30;
 const SHMDT: i64 = 31;
+const DUP2: i64 = 33;
 const CLONE: i64 = 56;
 const FORK: i64 = 57;
 const VFORK: i64 = 58;
@@ -30,6 +31,7 @@ const EXECVE: i64 = 59;
 const EXIT: i64 = 60;
 const EXIT_GROUP: i64 = 231;
 const FUTEX: i64 = 202;
+const DUP3: i64 = 292;
 const EXECVEAT: i64 = 322;
 
 const CLONE_VM: u64 = 0x100;
@@ -50,6 +52,8 @@ fn is_memory(num: i64) -> bool {
 fn excludes(vcpu: u32, p: &Pending) -> Option<&'static Exclusive> {
     if is_memory(p.num) {
         Some(&exclude::MEMORY)
+    } else if matches!(p.num, DUP2 | DUP3) {
+        Some(&exclude::DESCRIPTORS)
     } else if files::moves(vcpu, p) {
         Some(&exclude::FILES)
     } else {
@@ -83,8 +87,8 @@ pub extern "C" fn on_entry(
         // What was done before a wait or a wake is written before what the other side does after
         // it.
         FUTEX => lock().take_all(),
-        FORK => pending.pipe = children::before_fork(),
-        CLONE if a1 & CLONE_VM == 0 => pending.pipe = children::before_fork(),
+        FORK => pending.pipe = pipe_of_child(),
+        CLONE if a1 & CLONE_VM == 0 => pending.pipe = pipe_of_child(),
         EXIT | EXIT_GROUP => CODE.store(a1 as i32, Ordering::Relaxed),
         EXECVE if will_exec(a1) => end_here(vcpu),
         EXECVEAT => end_here(vcpu),
@@ -139,6 +143,18 @@ pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
     if children::are_there() {
         lock().ended_children();
     }
+}
+
+/// A new pipe has the lowest free numbers for a moment. A program's `dup2` to one of them would take
+/// it from us, and we would close the program's.
+fn pipe_of_child() -> Option<Pipe> {
+    let calls = &exclude::DESCRIPTORS;
+    if !calls.acquire() {
+        return None;
+    }
+    let pipe = children::before_fork();
+    calls.release();
+    pipe
 }
 
 /// A fork is told before the child is followed, and so before its end.

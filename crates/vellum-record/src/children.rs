@@ -1,11 +1,12 @@
 //! Until when does a forked child have the program's memory?
 //!
 //! Each child has the only write end of a pipe, which `exec` closes and so does its end, however
-//! that comes about. The program's read end then says so. Children of the child have the write end
+//! that comes about. The program's read end then says so, also where a child closes all descriptors
+//! that it has: it then seems to end at once. Children of the child have the write end
 //! too, and the old pages with it. Two threads that fork at the same moment may each hand the
 //! other's write end to their own child; the first then seems to live as long as both.
 use crate::descriptors;
-use libc::{POLLIN, c_int, pollfd};
+use libc::{POLLIN, POLLNVAL, c_int, pollfd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -69,18 +70,18 @@ pub fn are_there() -> bool {
 /// children as soon as `tell` has returned.
 pub fn ended(mut tell: impl FnMut(c_int)) {
     let mut children = children();
-    // SAFETY: the slice is valid for its length.
-    let ended = unsafe { libc::poll(children.as_mut_ptr(), children.len() as _, 0) };
-    if ended <= 0 {
-        return;
-    }
-    children.retain(|child| {
-        let is_there = child.revents == 0;
-        if !is_there {
+    children.retain_mut(|child| {
+        // One by one: the kernel looks at no more at once than the program may have open.
+        // SAFETY: the structure is valid.
+        let ended = unsafe { libc::poll(child, 1, 0) } > 0;
+        if ended {
             tell(child.fd);
+        }
+        // If the program closed it, the number is the program's.
+        if ended && child.revents & POLLNVAL == 0 {
             descriptors::close(child.fd);
         }
-        is_there
+        !ended
     });
     COUNT.store(children.len(), Ordering::Relaxed);
 }

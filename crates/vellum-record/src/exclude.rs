@@ -19,6 +19,8 @@ pub struct Exclusive {
 pub static MEMORY: Exclusive = Exclusive::new(None);
 /// Calls that move bytes of regular files or change their size.
 pub static FILES: Exclusive = Exclusive::new(Some(Duration::from_secs(2)));
+/// Calls that take a descriptor by its number, and the moment in which ours are there by theirs.
+pub static DESCRIPTORS: Exclusive = Exclusive::new(Some(Duration::from_secs(2)));
 
 impl Exclusive {
     const fn new(patience: Option<Duration>) -> Exclusive {

@@ -88,6 +88,8 @@ pub struct Sink {
     current: Option<u32>,
     /// Numbers of the children that are followed, by their keys.
     children: BTreeMap<c_int, u32>,
+    /// Those that ended while the trace had its end already.
+    ended: Vec<c_int>,
     /// Position of a trailer that has been written early.
     frozen: Option<u64>,
     failed: bool,
@@ -97,7 +99,16 @@ pub struct Sink {
 impl Sink {
     pub fn new(builder: Builder<File>, shared: Option<Arc<Shared>>) -> Sink {
         let (threads, children) = (BTreeMap::new(), BTreeMap::new());
-        Sink { builder, threads, children, current: None, frozen: None, failed: false, shared }
+        Sink {
+            builder,
+            threads,
+            children,
+            ended: Vec::new(),
+            current: None,
+            frozen: None,
+            failed: false,
+            shared,
+        }
     }
 
     /// Works until the program ends.
@@ -154,7 +165,15 @@ impl Sink {
             return Ok(());
         }
         if self.frozen.is_some() {
-            return if matches!(message, Message::Resume) { self.resume() } else { Ok(()) };
+            return match message {
+                Message::Resume => self.resume(),
+                // Whoever goes on has to know.
+                Message::ChildEnd(key) => {
+                    self.ended.push(key);
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
         }
         match message {
             Message::Words { vcpu, words } => {
@@ -298,6 +317,6 @@ impl Sink {
         let file = self.builder.get_mut();
         file.set_len(at).map_err(io)?;
         file.seek(SeekFrom::Start(at)).map_err(io)?;
-        Ok(())
+        std::mem::take(&mut self.ended).into_iter().try_for_each(|key| self.child_end(key))
     }
 }

@@ -112,6 +112,40 @@ fn the_end_of_a_child_stands_where_it_happened() {
     std::fs::remove_dir_all(dir).expect("removed");
 }
 
+/// Whoever follows children has descriptors of its own, for a moment at numbers that the program
+/// may choose as well.
+#[test]
+fn a_program_keeps_the_descriptors_that_it_chose_while_it_makes_children() {
+    let dir = scratch("descriptors");
+    let program = compile(&dir, "descriptors");
+    let (report, events) = run(Options::new(vec![program.into()], dir.join("d.vt")));
+    assert_eq!((report.native_code, report.exit_code), (Some(0), 0));
+    assert_eq!(children(&events), (200, 200));
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+/// An `exec` that fails had the trace ended already, while another thread went on.
+#[test]
+fn no_child_lives_for_ever_because_it_ended_beside_a_failing_exec() {
+    let dir = scratch("failing");
+    let program = compile(&dir, "descriptors");
+    let file = dir.join("nothing");
+    std::fs::write(&file, [1, 2, 3]).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&file, mode).expect("may be executed");
+    let (_, events) = run(Options::new(vec![program.into(), file.into()], dir.join("f.vt")));
+    let (forks, ends) = children(&events);
+    assert_eq!(forks, ends);
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+/// Children with a number, and ends of them.
+fn children(events: &[Event]) -> (usize, usize) {
+    let all = changes(events);
+    let forks = all.iter().filter(|c| matches!(c, Change::Fork { child: Some(_) })).count();
+    (forks, all.iter().filter(|c| matches!(c, Change::ChildEnd { .. })).count())
+}
+
 #[test]
 fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
     let dir = scratch("calls");

@@ -11,6 +11,7 @@ mod chase;
 mod clear;
 mod clock;
 mod figure;
+mod instruction;
 mod kernel;
 mod places;
 pub mod topology;
@@ -48,6 +49,8 @@ pub struct Computer {
     pub translation: Translation,
     /// Cycles a second.
     pub clock_hz: u64,
+    /// An instruction when nothing misses; `None` on architectures without a measurement.
+    pub instruction: Option<Figure>,
     /// Loads from caches, from memory, and through page tables.
     pub places: PlaceTimes,
     /// Lines in a row.
@@ -107,6 +110,7 @@ pub fn measure() -> Result<Computer, Unmeasured> {
             topology,
             translation,
             clock_hz: clock::hertz(),
+            instruction: instruction::mean(),
             places,
             lines,
             kernel,

@@ -120,7 +120,10 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
         }
         None => t.guess("window", "224", USUAL),
     }
-    t.guess("instruction", "0.33", "three instructions a cycle when nothing misses");
+    match computer.instruction {
+        Some(mean) => t.measured("instruction", mean),
+        None => t.guess("instruction", "0.33", "three instructions a cycle when nothing misses"),
+    }
     prefetch(&mut t, values);
     t.cache("l1i", topology.l1i, places.l1, true);
     t.cache("l1d", topology.l1d, places.l1, true);
@@ -377,6 +380,7 @@ pub(super) mod tests {
             },
             translation: Translation { source: None, ..translation::read() },
             clock_hz: 3_000_000_000,
+            instruction: Some(figure(0.1)),
             places: PlaceTimes {
                 l1: figure(1.333),
                 l2: figure(4.0),

@@ -65,6 +65,8 @@ pub struct EventQueue<'s> {
     held: usize,
     ended: bool,
     first_touches: FirstTouches,
+    /// Calls read and not done that no thread passes before they are, in order.
+    barriers: VecDeque<u64>,
     /// A buffer for the next block.
     spare: Vec<Event>,
 }
@@ -91,6 +93,7 @@ impl<'s> EventQueue<'s> {
             held: 0,
             ended: false,
             first_touches: FirstTouches::default(),
+            barriers: VecDeque::new(),
             spare: Vec::new(),
         };
         queue.thread(0).started = true;
@@ -109,7 +112,21 @@ impl<'s> EventQueue<'s> {
 
     /// Whether a live thread can go on: it has events, or more can be read.
     pub fn has_work(&self, thread: usize) -> bool {
-        self.is_live(thread) && (!self.threads[thread].runs.is_empty() || self.may_read())
+        self.is_live(thread)
+            && match self.threads[thread].runs.front() {
+                Some(run) => !self.is_beyond_a_barrier(run),
+                None => self.may_read(),
+            }
+    }
+
+    /// A run has numbers without gaps, so that of a barrier, another thread's, is in none.
+    fn is_beyond_a_barrier(&self, run: &Run) -> bool {
+        self.barriers.front().is_some_and(|barrier| run.first > *barrier)
+    }
+
+    /// The call of this number, a barrier, is done.
+    pub fn pass(&mut self, number: u64) {
+        self.barriers.retain(|barrier| *barrier != number);
     }
 
     /// Whether a thread has events or may yet get some.
@@ -138,6 +155,9 @@ impl<'s> EventQueue<'s> {
     /// The next events of `thread`; reads on if there are none.
     pub fn take(&mut self, thread: usize, maps: &mut Maps) -> Result<TakenEvents, TraceError> {
         loop {
+            if self.threads[thread].runs.front().is_some_and(|run| self.is_beyond_a_barrier(run)) {
+                return Ok(TakenEvents::Later);
+            }
             let t = &mut self.threads[thread];
             if let Some(run) = t.runs.pop_front() {
                 t.at = run.first;
@@ -247,6 +267,9 @@ impl<'s> EventQueue<'s> {
                 }
                 Event::Call(call) => {
                     maps.announce(&call.change, self.next + i as u64);
+                    if is_barrier(&call.change) {
+                        self.barriers.push_back(self.next + i as u64);
+                    }
                     if let Change::Advise { mapping, offset, len, advice: Advice::DontNeed } =
                         &call.change
                     {
@@ -313,6 +336,12 @@ impl<'s> EventQueue<'s> {
     }
 }
 
+/// Whether a call is before or after what each thread writes, wherever that is: a page is copied
+/// while a child has it, and only then.
+pub(super) fn is_barrier(change: &Change) -> bool {
+    matches!(change, Change::Fork { child: Some(_) } | Change::ChildEnd { .. })
+}
+
 /// Whether a call takes something away, so that it has to wait for everything before it. Whether
 /// new rights are fewer only the table of mappings knows.
 pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
@@ -324,9 +353,8 @@ pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
         Change::Brk { mapping, len } => maps.shrinks(*mapping, *len),
         // It may take pages from mappings.
         Change::FileResize { .. } => true,
-        // What is written before it is copied.
-        Change::ChildEnd { .. } => true,
-        Change::Fork { .. } | Change::Vfork | Change::Exec | Change::Exit { .. } => false,
+        Change::Fork { child: Some(_) } | Change::ChildEnd { .. } => true,
+        Change::Fork { child: None } | Change::Vfork | Change::Exec | Change::Exit { .. } => false,
         Change::File { .. }
         | Change::FileRead { .. }
         | Change::FileWrite { .. }

@@ -14,7 +14,7 @@ use vellum_trace::event::Event;
 use super::calls;
 use super::counters::Part;
 use super::cpu::{SliceEnd, Wait};
-use super::event_queue::{Run, takes};
+use super::event_queue::{Run, is_barrier, takes};
 use super::maps::{self, AccessLookup};
 use super::session::Session;
 use crate::error::LabError;
@@ -190,6 +190,9 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     self.in_kernel = false;
                     calls::call(session, change)?;
                     session.maps.borrow_mut().done(change, number);
+                    if is_barrier(change) {
+                        session.queue.borrow_mut().pass(number);
+                    }
                 }
                 Event::ThreadStart { thread: new } => {
                     session.queue.borrow_mut().at(thread, number);

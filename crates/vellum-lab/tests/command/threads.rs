@@ -56,6 +56,27 @@ fn threads_that_open_and_close_each_others_memory_never_meet_it_closed_and_never
     }
 }
 
+/// What a thread writes is copied while another thread's child has it, not before and not after.
+#[test]
+fn no_thread_passes_a_fork_or_the_end_of_a_child() {
+    let mut s = Script::new();
+    let m = s.anon(32);
+    s.push(Event::ThreadStart { thread: 1 });
+    for child in 0..10 {
+        s.switch(1).touch(m, 0..32);
+        s.switch(0).call(Change::Fork { child: Some(child) });
+        s.switch(1).touch(m, 0..20);
+        s.switch(0).call(Change::ChildEnd { child });
+    }
+    for cpus in ["1", "2"] {
+        let file = s.file(&format!("fork-{cpus}.vt"));
+        let c =
+            counters(&file, &["--machine", "tiny", "--set", "thp=never", "--cpus", cpus]).remove(0);
+        let found = ["pgfault", "cow_copy", "cow_reuse"].map(|name| count(&c, name));
+        assert_eq!(found, [32 + 10 * 20 + 9 * 12, 10 * 20, 9 * 12], "{cpus} CPUs");
+    }
+}
+
 #[test]
 fn a_thread_may_use_what_another_maps_only_after_it_is_mapped() {
     let mut s = Script::new();
