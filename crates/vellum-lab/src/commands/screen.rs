@@ -63,7 +63,8 @@ pub fn run() -> Result<(), LabError> {
     let mut effort = Effort::default();
     let mut wall = Duration::ZERO;
     let mut left_out = Vec::new();
-    for (i, section) in SECTIONS.iter().enumerate() {
+    let mut shown = 0;
+    for section in SECTIONS {
         if interrupt::requested() {
             break;
         }
@@ -100,7 +101,8 @@ pub fn run() -> Result<(), LabError> {
             break;
         }
         results.iter().for_each(|c| effort.add(&c.finished));
-        let mut out = title(i + 1, section, &trace, start.elapsed());
+        shown += 1;
+        let mut out = title(shown, section, &trace, start.elapsed());
         let columns = table_columns(&results);
         out.push_str(&table::verdict(SCREEN, &columns, &intervals(&experiment, &results)));
         out.push_str(&table::section(SCREEN, &columns));
@@ -111,7 +113,7 @@ pub fn run() -> Result<(), LabError> {
         print(&out)?;
     }
     if !interrupt::requested() {
-        experiments(SECTIONS.len() + 1)?;
+        experiments(shown + 1)?;
     }
     print(&foot(&effort, &left_out, &Pasted::here()?))
 }

@@ -175,6 +175,7 @@ fn line(row: &Row, block: &[Column<'_>]) -> String {
             let ratio = match (row.unit, *value, base) {
                 (Unit::Permyriad, ..) => String::new(),
                 _ if !block.iter().all(|c| c.complete) => "-".to_owned(),
+                (Unit::Cycles, Some(v), Some(b)) if is_noise(b, total) && v != b => "-".to_owned(),
                 (_, Some(v), Some(b)) => number::ratio(v, b),
                 _ => "-".to_owned(),
             };
@@ -184,6 +185,11 @@ fn line(row: &Row, block: &[Column<'_>]) -> String {
     let mut text = text.trim_end().to_owned();
     text.push('\n');
     text
+}
+
+/// Less than a thousandth of the time: of such a base nobody wants to know the multiple.
+fn is_noise(base: i64, total: i64) -> bool {
+    base < total / 1000
 }
 
 fn cell(unit: Unit, value: i64, total: i64) -> String {
@@ -260,6 +266,25 @@ mod tests {
              modelled cycles\n   total                            3.440 G        2.800 G     \
              0.81\n"
         );
+    }
+
+    #[test]
+    fn of_a_part_that_takes_next_to_no_time_there_is_no_ratio() {
+        let row = |base, other| {
+            let counted = |stlb| {
+                let all = [("estimate_stlb", stlb), ("estimate_total", 400_000_000)];
+                counters(&all)
+            };
+            let (a, b) = (counted(base), counted(other));
+            let column = |name, counters| Column { name, counters, complete: true };
+            let text = full(GROUPS, &[column("a", &a), column("b", &b)]);
+            let line = text.lines().find(|l| l.contains("L2 TLB hits")).expect("the row");
+            line.split_whitespace().last().expect("the ratio").to_owned()
+        };
+        assert_eq!(row(777, 434_000), "-", "0.001 M -> 0.434 M");
+        assert_eq!(row(399_999, 800_000), "-");
+        assert_eq!(row(400_000, 800_000), "2.00");
+        assert_eq!([row(434_000, 777), row(9, 9)], ["0.002", "1.00"]);
     }
 
     #[test]
