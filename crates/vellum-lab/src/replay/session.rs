@@ -180,7 +180,7 @@ impl<F: Format> Session<'_, '_, F> {
     }
     /// The error of a machine that is too small.
     pub(super) fn out_of_memory(&self) -> LabError {
-        LabError::failed(format_args!(
+        LabError::usage(format_args!(
             "the trace needs more memory than the machine `{}` has; take a larger one (`vellum \
              machines`)",
             self.machine

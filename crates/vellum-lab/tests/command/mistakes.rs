@@ -125,7 +125,7 @@ fn a_column_that_fails_leaves_the_others() {
     let run = |base: &str, vs: &str, more: &[&str]| {
         let args = ["run", "--trace", file.path(), "--machine", "tiny", "--as", "vellum"];
         let said = vellum(&[&args[..], &["--set", base, "--vs", vs], more].concat());
-        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert_eq!(said.code, Some(2), "{}", said.err);
         assert!(said.err.contains("take a larger one"), "{}", said.err);
         said.out
     };
@@ -255,7 +255,7 @@ fn a_trace_larger_than_the_machine() {
     s.touch(m, 0..1 << 16);
     refused(
         &["run", "--trace", s.file("large.vt").path(), "--machine", "tiny"],
-        1,
+        2,
         "take a larger one",
     );
 }
@@ -286,7 +286,7 @@ fn a_place_where_a_trace_must_not_be_written() {
 fn a_program_that_cannot_be_recorded() {
     let out = Temporary::new("nothing.vt");
     refused(&["record", "-o", out.path(), "--", "no-such-program-anywhere"], 2, "no such program");
-    refused(&["record", "-o", out.path(), "--window", "all", "--", "true"], 2, "a window is");
+    refused(&["record", "-o", out.path(), "--window", "all", "--", "true"], 2, "--window all: ");
     assert!(!out.0.exists());
 }
 

@@ -13,6 +13,13 @@ pub enum RecordError {
     NoProgram(PathBuf),
     /// It is there, but not a file that may be executed.
     NotExecutable(PathBuf),
+    /// What the program names to load or interpret it is not there.
+    NoLoader {
+        /// The program.
+        program: PathBuf,
+        /// What it names.
+        loader: PathBuf,
+    },
     /// The trace cannot be written there.
     Output {
         /// The name given.
@@ -78,6 +85,13 @@ impl fmt::Display for RecordError {
                     p.display()
                 )
             }
+            RecordError::NoLoader { program, loader } => write!(
+                f,
+                "{}: it is run by {}, which is not there; install that, or record another build \
+                 of the program",
+                program.display(),
+                loader.display()
+            ),
             RecordError::Output { out, why } => write!(f, "{}: {why}", out.display()),
             RecordError::WrongProgram(p) => write!(
                 f,
