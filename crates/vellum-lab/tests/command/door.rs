@@ -3,6 +3,7 @@
 //! every preset.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 use crate::common::Temporary;
@@ -83,6 +84,31 @@ fn a_program_that_crashes_is_recorded_and_its_faults_are_those_of_the_native_run
     let args = ["-o", trace.path(), "--", program.path(), "24", "crash"];
     let (_, err) = recorded(&mut record(&args), &trace);
     assert!(err.contains("note: signal 11 ended the program"), "{err}");
+}
+
+/// Where cores are wanted: QEMU's is not the program's.
+#[test]
+fn a_crash_under_the_recorder_leaves_no_core_of_the_recorder() {
+    let program = compiled("grow", "core");
+    let dir = Temporary::new("core");
+    std::fs::create_dir_all(&dir.0).expect("a folder");
+    let mut command = record(&["--no-native", "-o", "x.vt", "--", program.path(), "8", "crash"]);
+    command.current_dir(&dir.0).stdin(Stdio::null());
+    // SAFETY: both calls are async-signal-safe, with live values.
+    unsafe {
+        command.pre_exec(|| {
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::getrlimit(libc::RLIMIT_CORE, &mut limit);
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_CORE, &limit);
+            Ok(())
+        });
+    }
+    let said = command.output().expect("runs");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let left = std::fs::read_dir(&dir.0).expect("a folder").map(|e| e.expect("an entry").path());
+    assert_eq!(left.collect::<Vec<_>>(), [dir.0.join("x.vt")]);
+    std::fs::remove_dir_all(&dir.0).expect("removed");
 }
 
 /// Killed from outside, some time after it did something: the recorder has written that.

@@ -76,7 +76,16 @@ impl fmt::Display for RecordError {
                 )
             }
             RecordError::NoProgram(p) => {
-                write!(f, "{}: no such program on the search path; give its full path", p.display())
+                let text = p.to_string_lossy();
+                if text.contains('/') && !text.contains(char::is_whitespace) {
+                    return write!(f, "{}: there is no such file", p.display());
+                }
+                write!(
+                    f,
+                    "`{}`: no such program on the search path; give its full path, or have a shell \
+                     run the line: -- sh -c 'LINE'",
+                    p.display()
+                )
             }
             RecordError::NotExecutable(p) => {
                 write!(

@@ -61,11 +61,15 @@ fn shown(trace: &RecordReport) -> String {
 
 fn native(trace: &RecordReport) -> Option<String> {
     let n = trace.native?;
+    // What executes another program takes its peak with it.
+    let peak = match n.peak_rss {
+        0 => String::new(),
+        peak => format!(", peak RSS {}", number::bytes(peak as i64)),
+    };
     Some(format!(
-        "natively: {} minor faults, {} major, peak RSS {}, {:.2} s user, {:.2} s system",
+        "natively: {} minor faults, {} major{peak}, {:.2} s user, {:.2} s system",
         number::grouped(n.minor_faults as i64),
         number::grouped(n.major_faults as i64),
-        number::bytes(n.peak_rss as i64),
         n.user_us as f64 / 1e6,
         n.system_us as f64 / 1e6,
     ))
