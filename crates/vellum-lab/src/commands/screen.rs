@@ -29,6 +29,13 @@ use crate::{calibrate, interrupt, pasted, switches};
 const BUDGET: Duration = Duration::from_secs(42);
 const SEED: u64 = 1;
 
+/// What a table shows, before the first.
+const HOW_TO_READ: &str = "\
+Each program was recorded once on Linux. A column is a replay of it on a simulated machine: first
+with Linux's choices, then with one of them changed, last with those of this library, \"vellum\".
+In brackets: the range that the machine's uncertain constants leave. thp=always: pages of 2 MiB.
+";
+
 /// One question about one program.
 struct Section {
     trace: &'static str,
@@ -194,7 +201,7 @@ fn head() -> String {
     format!(
         "vellum {version}: what would another memory system do for your program?   \
          < 1 minute, Ctrl-C keeps results\n\
-         host: {}{simulated}\n{truth}\n",
+         host: {}{simulated}\n{truth}{HOW_TO_READ}\n",
         host(room)
     )
 }

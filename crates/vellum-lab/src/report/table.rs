@@ -51,9 +51,9 @@ pub fn full(groups: &[Group], columns: &[Column<'_>]) -> String {
     out
 }
 
-/// What each column but the first comes to beside the first: `thp=always: 19 % less time (15 to 22
-/// %), most of it in page faults, 16 % more memory`. `intervals` are those of the columns' times,
-/// as far as they are known.
+/// What each column but the first comes to beside the first: `thp=always against thp=never: 19 %
+/// less time (15 to 22 %), most of it in page faults, 16 % more memory`. `intervals` are those of
+/// the columns' times, as far as they are known.
 pub fn verdict(rows: &[Row], columns: &[Column<'_>], intervals: &[Option<Interval>]) -> String {
     let Some((base, others)) = columns.split_first() else { return String::new() };
     let mut out = String::new();
@@ -78,7 +78,9 @@ pub fn verdict(rows: &[Row], columns: &[Column<'_>], intervals: &[Option<Interva
         });
         let said = remarks.collect::<Vec<String>>().join(", ");
         let name = column.name.replace(',', ", ");
-        for line in wrapped(&format!("{name}: {said}"), WIDTH - 3) {
+        // Where the base is one switch, it is named; else it is the first column.
+        let against = if base.name.contains(',') { "the first column" } else { base.name };
+        for line in wrapped(&format!("{name} against {against}: {said}"), WIDTH - 3) {
             let _ = writeln!(out, "   {line}");
         }
     }
@@ -223,7 +225,10 @@ mod tests {
             [whole, Column { name: "part", counters: &b, complete }]
         };
         assert!(full(GROUPS, &columns(true)).contains("0.25"));
-        assert_eq!(verdict(SCREEN, &columns(true), &[]), "   part: 16 % more memory\n");
+        assert_eq!(
+            verdict(SCREEN, &columns(true), &[]),
+            "   part against whole: 16 % more memory\n"
+        );
         assert!(!full(GROUPS, &columns(false)).contains("0.25"));
         assert_eq!(verdict(SCREEN, &columns(false), &[]), "");
     }
@@ -245,18 +250,24 @@ mod tests {
             Column { name: "thp=always", counters: &b, complete: true },
         ];
         let said = |intervals| verdict(SCREEN, &columns, intervals);
-        assert_eq!(said(&[]), "   thp=always: 19 % less time, 16 % more memory\n");
+        assert_eq!(
+            said(&[]),
+            "   thp=always against thp=never: 19 % less time, 16 % more memory\n"
+        );
         let mut faults = [a.clone(), b.clone()];
         faults[0].put("cycles_fault", 900_000_000);
         faults[1].put("cycles_fault", 400_000_000);
         let dearer = [0, 1].map(|n| Column { counters: &faults[n], ..columns[n] });
         let because = "19 % less time, most of it in page faults, 16 % more memory";
-        assert_eq!(verdict(SCREEN, &dearer, &[]), format!("   thp=always: {because}\n"));
+        assert_eq!(
+            verdict(SCREEN, &dearer, &[]),
+            format!("   thp=always against thp=never: {because}\n")
+        );
         let interval = Interval { ratio: 0.814, low: 0.9, high: 1.01, most: None };
         assert_eq!(
             said(&[None, Some(interval)]),
-            "   thp=always: no difference in time that this model can see (10 % less to 1 % more), \
-             16 % more\n   memory\n"
+            "   thp=always against thp=never: no difference in time that this model can see (10 % \
+             less to 1 %\n   more), 16 % more memory\n"
         );
         assert_eq!(
             full(GROUPS, &columns),

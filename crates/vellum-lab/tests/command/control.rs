@@ -63,6 +63,31 @@ fn term_ends_the_recording_and_the_trace_is_kept() {
     assert!(err.contains("the program was ended on request; the trace is kept"), "{err}");
 }
 
+/// As a replay that Ctrl-C ends.
+#[test]
+fn a_signal_in_the_native_run_ends_it_with_nothing_written() {
+    let program = compiled("grow", "native");
+    let trace = Temporary::new("native.vt");
+    let args = ["-o", trace.path(), "--", program.path(), "16", "wait"];
+    let mut command = record(&args);
+    let recording = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("runs");
+    let status = format!("/proc/{}/status", recording.id());
+    let handles = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|l| l.strip_prefix("SigCgt:"))?.trim().to_owned();
+        Some(u64::from_str_radix(&caught, 16).ok()? & (1 << (libc::SIGTERM - 1)) != 0)
+    };
+    while handles() != Some(true) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    send(pid(&recording), libc::SIGTERM);
+    let said = recording.wait_with_output().expect("ends");
+    let err = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(130), "{err}");
+    assert!(err.contains("note: the recording had not begun, and nothing was written"), "{err}");
+    assert!(!trace.0.exists() && nothing_beside(&trace));
+}
+
 /// The first signal asks, the second kills, and the trace is kept all the same.
 #[test]
 fn a_second_signal_ends_what_does_not_end_and_keeps_the_trace() {
@@ -83,8 +108,9 @@ fn a_terminal_shows_how_a_recording_goes_and_its_ctrl_c_ends_it() {
     let program = compiled("grow", "terminal");
     let trace = Temporary::new("terminal.vt");
     let (mut ours, theirs) = terminal();
-    let args = ["--no-native", "-o", trace.path(), "--", program.path(), "16", "wait"];
-    let mut command = record(&args);
+    // It ends by itself if nothing is shown.
+    let begin = ["--no-native", "--stop-after", "60s", "-o", trace.path()];
+    let mut command = record(&[&begin[..], &["--", program.path(), "16", "wait"]].concat());
     let end = || Stdio::from(theirs.try_clone().expect("a descriptor"));
     command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
     // SAFETY: both calls are async-signal-safe; descriptor 0 is the terminal by then.
@@ -116,7 +142,8 @@ fn a_terminal_shows_how_a_recording_goes_and_its_ctrl_c_ends_it() {
     assert!(vellum_trace::read_totals(&trace.0).is_ok() && nothing_beside(&trace));
 }
 
-/// Ctrl-Z and `fg`, as a shell does them: signals to the whole group.
+/// Ctrl-Z and `fg`, as a shell does them: signals to the whole group. The program alone can be
+/// stopped, too.
 #[test]
 fn a_recording_that_is_stopped_goes_on_when_it_is_continued() {
     let program = compiled("grow", "stop");
@@ -132,9 +159,19 @@ fn a_recording_that_is_stopped_goes_on_when_it_is_continued() {
     std::thread::sleep(Duration::from_millis(300));
     send(group, libc::SIGCONT);
     std::thread::sleep(Duration::from_millis(300));
+    // A thread of ours has started it, and follows it.
+    let threads = std::fs::read_dir(format!("/proc/{}/task", -group)).expect("its threads");
+    let children = threads.map(|thread| thread.expect("an entry").path().join("children"));
+    let children: String = children.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+    let alone = children.trim().parse().expect("one child");
+    for signal in [libc::SIGSTOP, libc::SIGCONT] {
+        send(alone, signal);
+        std::thread::sleep(Duration::from_millis(300));
+    }
     // A program that still stood would not hear of this, and be killed later.
     send(-group, libc::SIGTERM);
     let err = kept(recording, &trace, true);
+    assert!(err.contains("note: signal 15 ended the program"), "{err}");
     assert!(err.contains("ended on request; the trace is kept"), "{err}");
 }
 
@@ -143,8 +180,8 @@ fn a_recording_that_is_stopped_goes_on_when_it_is_continued() {
 fn where_a_trace_cannot_be_written_the_program_is_ended_and_the_reason_said() {
     let program = compiled("grow", "full");
     let trace = Temporary::new("full.vt");
-    let args = ["--no-native", "-o", trace.path(), "--", program.path(), "16", "scatter"];
-    let mut command = record(&args);
+    let begin = ["--no-native", "--stop-after", "60s", "-o", trace.path()];
+    let mut command = record(&[&begin[..], &["--", program.path(), "16", "scatter"]].concat());
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let limit = libc::rlimit { rlim_cur: 500_000, rlim_max: 500_000 };
     // SAFETY: setrlimit is async-signal-safe and reads a live value.
@@ -208,7 +245,7 @@ fn where_ptrace_is_refused_the_command_s_own_program_is_recorded_and_that_is_sai
 #[test]
 fn what_a_command_leaves_in_the_background_is_waited_for_and_that_is_said() {
     let trace = Temporary::new("left.vt");
-    let args = ["--no-native", "-o", trace.path(), "--", "sh", "-c", "sleep 600 & exit 0"];
+    let args = ["--no-native", "-o", trace.path(), "--", "sh", "-c", "sleep 60 & exit 0"];
     let mut command = record(&args);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut recording = command.spawn().expect("runs");

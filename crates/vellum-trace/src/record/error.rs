@@ -118,7 +118,7 @@ impl fmt::Display for RecordError {
             ),
             RecordError::Io { doing, source } => write!(f, "{doing}: {source}"),
             RecordError::Interrupted => {
-                write!(f, "interrupted before the recording began; nothing was written")
+                write!(f, "the recording had not begun, and nothing was written")
             }
             RecordError::NoSuchProcess { asked, ran } => write!(
                 f,

@@ -34,6 +34,10 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
         | RecordError::NoSuchProcess { .. }
         | RecordError::CannotFollow
         | RecordError::Output { .. } => LabError::usage(e),
+        RecordError::Interrupted => {
+            eprintln!("note: {e}");
+            LabError::Stopped
+        }
         e => LabError::failed(e),
     })?;
     // The recorded program owns standard output; what we have to say goes beside it.

@@ -214,8 +214,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "not recorded: 3 cat (90 faults), 4 sh (30 faults) and 2 more of that name,",
-                "              2 ls (7 faults); --process N or NAME records another, --follow all"
+                "not recorded: 3 cat (90 faults), 4 sh (30 faults) and 2 more of that name, \
+                 2 ls (7 faults);",
+                "              --process N or NAME records another, --follow all"
             ]
         );
     }
