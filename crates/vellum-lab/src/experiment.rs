@@ -276,7 +276,7 @@ impl<'a> Experiment<'a> {
             warm: self.trace.warm(),
         };
         replay::replay(&mut reader, machine, &options, progress).map_err(|e| match e {
-            LabError::Trace(m) => at(path, m),
+            LabError::Trace(m) | LabError::Usage(m) => at(path, m),
             LabError::Failed(m) => LabError::failed(format_args!("{}: {m}", path.display())),
             e => e,
         })

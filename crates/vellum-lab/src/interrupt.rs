@@ -1,20 +1,27 @@
 //! Ctrl-C: stop replaying, print what there is.
 //!
-//! The first signal sets a flag that replay reads between batches of events. The second ends the
-//! process at once. The flag is the only process-wide state in the command: a signal handler has no
+//! The first signal is counted, and replay reads the count between batches of events. A later one
+//! ends the process at once: the second in a replay, the third in a recording, whose second kills
+//! the program. The count is the only process-wide state in the command: a signal handler has no
 //! other place for it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vellum_trace::record::Listener;
 
-static STOP: AtomicBool = AtomicBool::new(false);
+static ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// From here on signals raise the flag. Where the system refuses the handler, Ctrl-C ends the
-/// process as ever.
+/// From here on signals are counted. Where the system refuses the handler, Ctrl-C ends the process
+/// as ever.
 pub fn install() {
-    let _ = ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::Relaxed) {
+    end_after(1, || {});
+}
+
+/// The same, but so many signals are only counted; `last` is done before the process ends.
+pub fn end_after(counted: u32, last: impl Fn() + Send + 'static) {
+    let _ = ctrlc::set_handler(move || {
+        if ASKED.fetch_add(1, Ordering::Relaxed) >= counted {
+            last();
             std::process::exit(130);
         }
     });
@@ -23,7 +30,12 @@ pub fn install() {
 /// Whether someone asked to stop.
 #[inline]
 pub fn requested() -> bool {
-    STOP.load(Ordering::Relaxed)
+    ASKED.load(Ordering::Relaxed) > 0
+}
+
+/// Whether someone asked more than once.
+pub fn hurried() -> bool {
+    ASKED.load(Ordering::Relaxed) > 1
 }
 
 /// Lets signals end a recording.

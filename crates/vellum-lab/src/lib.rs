@@ -37,6 +37,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use vellum_trace::printable;
 
 use crate::error::LabError;
 
@@ -67,7 +68,8 @@ fn usage(e: &clap::Error, args: &[OsString]) -> ExitCode {
         return if e.print().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     if e.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
-        eprintln!("vellum: a subcommand is missing; `vellum --help` shows examples");
+        let command = pasted::command();
+        eprintln!("vellum: a subcommand is missing; `{command} --help` shows examples");
         return ExitCode::from(2);
     }
     // Clap's first paragraph says what is wrong; tips and the usage picture follow in others.
@@ -83,13 +85,41 @@ fn usage(e: &clap::Error, args: &[OsString]) -> ExitCode {
         .iter()
         .find_map(|p| p.trim().strip_prefix("tip: "))
         .map(|t| format!("; {}", t.trim()));
-    let records = args.get(1).is_some_and(|a| a == "record");
-    let tip = if records && args.iter().all(|a| a != "--") {
-        Some("; put -- before the program: vellum record -o FILE -- PROGRAM ARGS".to_owned())
-    } else {
-        tip
-    };
+    let command = pasted::command();
+    let tip = meant(args).map(|line| format!("; {}", line.replace("VELLUM", &command))).or(tip);
     // Control characters of arguments are gone: clap writes for a terminal.
-    eprintln!("vellum: {what}{}; `vellum --help` shows examples", tip.unwrap_or_default());
+    eprintln!("vellum: {what}{}; `{command} --help` shows examples", tip.unwrap_or_default());
     ExitCode::from(2)
+}
+
+/// What those mean who type a command for the first time, and leave something out.
+fn meant(args: &[OsString]) -> Option<String> {
+    let words: Vec<&str> = args.iter().skip(1).map(|a| a.to_str().unwrap_or_default()).collect();
+    let has = |word: &str| words.iter().any(|w| *w == word || w.starts_with(&format!("{word}=")));
+    let file = |from: usize| {
+        let file = words.iter().skip(from).find(|w| w.ends_with(".vt"))?;
+        Some(printable(&pasted::path(std::path::Path::new(file))))
+    };
+    let line = match *words.first()? {
+        "record" if !has("--") => {
+            "put -- before the program: VELLUM record -o FILE -- PROGRAM ARGS".to_owned()
+        }
+        "record" if !words.iter().any(|w| w.starts_with("-o") || w.starts_with("--output")) => {
+            "say where the trace goes: VELLUM record -o my.vt -- PROGRAM ARGS".to_owned()
+        }
+        "run" if !has("--trace") => {
+            let file = file(1).unwrap_or_else(|| "my.vt".to_owned());
+            format!("name the trace and a machine: VELLUM run --trace {file} --machine milan")
+        }
+        "run" if !has("--machine") => {
+            "name a machine, e.g. --machine milan; `VELLUM machines` lists them".to_owned()
+        }
+        "info" => format!("VELLUM trace info {}", file(1).unwrap_or_else(|| "my.vt".to_owned())),
+        "trace" if words.get(1)?.ends_with(".vt") => format!("VELLUM trace info {}", file(1)?),
+        first if first.ends_with(".vt") => {
+            format!("VELLUM run --trace {} --machine milan", file(0)?)
+        }
+        _ => return None,
+    };
+    Some(line)
 }

@@ -185,13 +185,16 @@ fn doubtful(machine: &Machine, results: &[Column<'_>], intervals: &[Option<Inter
         let constant = machine.constants().into_iter().find(|row| row.key == *key);
         let (value, basis) = constant.map_or_else(Default::default, |row| {
             let basis = match (row.basis, row.spread) {
-                (Basis::Guess, _) | (_, None) => "a guess, halved and doubled".to_owned(),
-                (_, Some(spread)) => format!("measured to {:.1} %", spread.get() * 100.0),
+                (Basis::Guess, _) | (_, None) => "a guess: with half and twice of it".to_owned(),
+                (_, Some(spread)) => {
+                    format!("measured to {:.1} %: within that", spread.get() * 100.0)
+                }
             };
             (row.value, basis)
         });
         let text = format!(
-            "{}: the time hangs most on {key} = {value} ({basis}: {low:.2} to {high:.2} times)",
+            "{}: how sure: the ratio of the totals hangs most on {key} = {value}, {basis} it is \
+             {low:.2} to {high:.2}",
             column.variant.name
         );
         for line in wrapped(&text, table::WIDTH) {

@@ -29,6 +29,13 @@ use crate::{calibrate, interrupt, pasted, switches};
 const BUDGET: Duration = Duration::from_secs(42);
 const SEED: u64 = 1;
 
+/// What a table shows, before the first.
+const HOW_TO_READ: &str = "\
+Each program was recorded once on Linux. A column is a replay of it on a simulated machine: first
+with Linux's choices, then with one of them changed, last with those of this library, \"vellum\".
+In brackets: the range that the machine's uncertain constants leave. thp=always: pages of 2 MiB.
+";
+
 /// One question about one program.
 struct Section {
     trace: &'static str,
@@ -63,7 +70,8 @@ pub fn run() -> Result<(), LabError> {
     let mut effort = Effort::default();
     let mut wall = Duration::ZERO;
     let mut left_out = Vec::new();
-    for (i, section) in SECTIONS.iter().enumerate() {
+    let mut shown = 0;
+    for section in SECTIONS {
         if interrupt::requested() {
             break;
         }
@@ -100,7 +108,8 @@ pub fn run() -> Result<(), LabError> {
             break;
         }
         results.iter().for_each(|c| effort.add(&c.finished));
-        let mut out = title(i + 1, section, &trace, start.elapsed());
+        shown += 1;
+        let mut out = title(shown, section, &trace, start.elapsed());
         let columns = table_columns(&results);
         out.push_str(&table::verdict(SCREEN, &columns, &intervals(&experiment, &results)));
         out.push_str(&table::section(SCREEN, &columns));
@@ -111,7 +120,7 @@ pub fn run() -> Result<(), LabError> {
         print(&out)?;
     }
     if !interrupt::requested() {
-        experiments(SECTIONS.len() + 1)?;
+        experiments(shown + 1)?;
     }
     print(&foot(&effort, &left_out, &Pasted::here()?))
 }
@@ -192,7 +201,7 @@ fn head() -> String {
     format!(
         "vellum {version}: what would another memory system do for your program?   \
          < 1 minute, Ctrl-C keeps results\n\
-         host: {}{simulated}\n{truth}\n",
+         host: {}{simulated}\n{truth}{HOW_TO_READ}\n",
         host(room)
     )
 }

@@ -75,7 +75,12 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
                 continue;
             }
             let known = waits.clone();
+            // Most looks find that nothing has happened since the last.
+            let mut seen = None;
             cpu.wait_until(|| {
+                if seen.replace(session.changes()) == Some(session.changes()) {
+                    return false;
+                }
                 session.stopped()
                     || session.over(cpu.id())
                     || (cpu.id()..session.queue.borrow().threads()).step_by(step).any(|t| {

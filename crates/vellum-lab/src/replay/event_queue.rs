@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use vellum_sim::schedule::Earliest;
 use vellum_trace::event::{Advice, Change, Event};
 use vellum_trace::{TraceError, TraceReader};
 
@@ -47,8 +48,6 @@ pub struct Run {
 #[derive(Debug)]
 struct Thread {
     runs: VecDeque<Run>,
-    /// Number of the event that is being done, or of the next one; `u64::MAX` when none is known.
-    at: u64,
     /// Its start is an event of the file, read already.
     announced: bool,
     started: bool,
@@ -59,6 +58,9 @@ struct Thread {
 pub struct EventQueue<'s> {
     source: &'s mut dyn Source,
     threads: Vec<Thread>,
+    /// For each thread the number of the event that is being done, or of the next one; `u64::MAX`
+    /// when none is known.
+    at: Earliest,
     /// The thread of the events that are being distributed.
     current: u32,
     next: u64,
@@ -67,6 +69,7 @@ pub struct EventQueue<'s> {
     first_touches: FirstTouches,
     /// Calls read and not done that no thread passes before they are, in order.
     barriers: VecDeque<u64>,
+    changes: u64,
     /// A buffer for the next block.
     spare: Vec<Event>,
 }
@@ -88,16 +91,23 @@ impl<'s> EventQueue<'s> {
         let mut queue = EventQueue {
             source,
             threads: Vec::new(),
+            at: Earliest::default(),
             current: 0,
             next: 0,
             held: 0,
             ended: false,
             first_touches: FirstTouches::default(),
             barriers: VecDeque::new(),
+            changes: 0,
             spare: Vec::new(),
         };
         queue.thread(0).started = true;
         queue
+    }
+
+    /// Grows whenever an answer of this queue may have become another one.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Threads seen so far.
@@ -127,6 +137,7 @@ impl<'s> EventQueue<'s> {
     /// The call of this number, a barrier, is done.
     pub fn pass(&mut self, number: u64) {
         self.barriers.retain(|barrier| *barrier != number);
+        self.changes += 1;
     }
 
     /// Whether a thread has events or may yet get some.
@@ -160,12 +171,14 @@ impl<'s> EventQueue<'s> {
             }
             let t = &mut self.threads[thread];
             if let Some(run) = t.runs.pop_front() {
-                t.at = run.first;
+                self.changes += 1;
+                self.at.set(thread, run.first);
                 self.held -= run.events.len();
                 return Ok(TakenEvents::Run(run));
             }
             if self.ended || t.ended {
-                t.at = u64::MAX;
+                self.changes += 1;
+                self.at.set(thread, u64::MAX);
                 return Ok(TakenEvents::Never);
             }
             if !self.may_read() {
@@ -178,6 +191,7 @@ impl<'s> EventQueue<'s> {
     /// A run is done, or the rest of it is given back; `left` events at its end are not done.
     pub fn finish(&mut self, thread: usize, mut run: Run, left: usize) {
         let done = run.events.len() - left;
+        self.changes += 1;
         if left > 0 {
             run.events.drain(..done);
             run.first += done as u64;
@@ -188,28 +202,33 @@ impl<'s> EventQueue<'s> {
             run.events.clear();
             self.spare = run.events;
         }
-        let t = &mut self.threads[thread];
-        t.at = t.runs.front().map_or(u64::MAX, |r| r.first);
+        let next = self.threads[thread].runs.front().map_or(u64::MAX, |r| r.first);
+        self.at.set(thread, next);
     }
 
     /// `thread` has come to the event of this number.
     #[inline]
     pub fn at(&mut self, thread: usize, number: u64) {
-        self.threads[thread].at = number;
+        self.changes += 1;
+        self.at.set(thread, number);
     }
 
     /// Whether every event before `number` of every other thread is done.
     pub fn all_before(&self, number: u64, thread: usize) -> bool {
-        self.threads.iter().enumerate().all(|(i, t)| i == thread || t.at >= number)
+        // The thread that asks has come to that event, so that it is not the least.
+        debug_assert!(self.at.get(thread) >= number);
+        self.at.least() >= number
     }
 
     /// A thread starts, or ends.
     pub fn start(&mut self, thread: u32) {
+        self.changes += 1;
         self.thread(thread).started = true;
     }
 
     /// A thread has ended.
     pub fn end(&mut self, thread: u32) {
+        self.changes += 1;
         self.thread(thread).ended = true;
     }
 
@@ -225,7 +244,6 @@ impl<'s> EventQueue<'s> {
         while self.threads.len() <= n {
             self.threads.push(Thread {
                 runs: VecDeque::new(),
-                at: u64::MAX,
                 announced: false,
                 started: false,
                 ended: false,
@@ -236,6 +254,7 @@ impl<'s> EventQueue<'s> {
 
     /// Distributes one more block.
     fn read(&mut self, maps: &mut Maps) -> Result<(), TraceError> {
+        self.changes += 1;
         let mut block = mem::take(&mut self.spare);
         if !self.source.next(&mut block)? {
             self.ended = true;
@@ -293,9 +312,8 @@ impl<'s> EventQueue<'s> {
             self.spare = block;
         }
         self.next += length;
-        let threads = &self.threads;
-        self.first_touches
-            .prune(|thread, number| threads.get(thread as usize).is_none_or(|t| t.at > number));
+        let at = &self.at;
+        self.first_touches.prune(|thread, number| at.get(thread as usize) > number);
         Ok(())
     }
 
@@ -315,7 +333,7 @@ impl<'s> EventQueue<'s> {
 
     /// Whether a thread is past an event.
     pub fn is_done(&self, thread: usize, number: u64) -> bool {
-        self.threads.get(thread).is_none_or(|t| t.at > number)
+        self.at.get(thread) > number
     }
 
     /// Copies a part of a block into the queue of the current thread.
@@ -328,11 +346,11 @@ impl<'s> EventQueue<'s> {
     }
 
     fn give(&mut self, run: Run) {
-        let t = self.thread(self.current);
-        if t.runs.is_empty() && t.at == u64::MAX {
-            t.at = run.first;
+        let current = self.current;
+        if self.thread(current).runs.is_empty() && self.at.get(current as usize) == u64::MAX {
+            self.at.set(current as usize, run.first);
         }
-        t.runs.push_back(run);
+        self.thread(current).runs.push_back(run);
     }
 }
 

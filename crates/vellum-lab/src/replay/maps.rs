@@ -64,6 +64,7 @@ pub struct Maps {
     files: Vec<FileStart>,
     /// Calls on files that are not done: the file's number and the call's.
     file_due: BTreeSet<(u32, u64)>,
+    calls_done: u64,
 }
 
 impl Maps {
@@ -136,8 +137,14 @@ impl Maps {
         }
     }
 
+    /// How many calls are done.
+    pub fn calls_done(&self) -> u64 {
+        self.calls_done
+    }
+
     /// A call is done.
     pub fn done(&mut self, change: &Change, number: u64) {
+        self.calls_done += 1;
         if let Some(file) = changed_file(change) {
             self.file_due.remove(&(file, number));
         }

@@ -119,6 +119,11 @@ impl<F: Format> Session<'_, '_, F> {
         let queue = self.queue.borrow();
         queue.is_read() && (cpu..queue.threads()).step_by(self.cpus).all(|t| queue.is_over(t))
     }
+    /// Grows with everything that a waiting CPU may wait for.
+    pub(super) fn changes(&self) -> u64 {
+        let stopped = u64::from(self.stopped());
+        self.queue.borrow().changes() + self.maps.borrow().calls_done() + stopped
+    }
     /// `n` more accesses are done.
     pub(super) fn tally(&self, n: u64) {
         self.tally.borrow_mut().accesses += n;
@@ -177,7 +182,7 @@ impl<F: Format> Session<'_, '_, F> {
     }
     /// The error of a machine that is too small.
     pub(super) fn out_of_memory(&self) -> LabError {
-        LabError::failed(format_args!(
+        LabError::usage(format_args!(
             "the trace needs more memory than the machine `{}` has; take a larger one (`vellum \
              machines`)",
             self.machine

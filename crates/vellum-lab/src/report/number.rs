@@ -63,8 +63,7 @@ pub fn ratio(of: i64, to: i64) -> String {
         x if x >= 999.5 => format!("{r:.0}"),
         x if x >= 9.995 => format!("{r:.1}"),
         x if x >= 0.0995 || x == 0.0 => format!("{r:.2}"),
-        x if x >= 0.0005 => format!("{r:.3}"),
-        _ => format!("{r:.0e}"),
+        _ => format!("{r:.3}"),
     }
 }
 
@@ -142,6 +141,7 @@ mod tests {
     fn ratios_show_small_values_and_survive_a_zero_base() {
         assert_eq!([ratio(214, 79_871), ratio(270, 291), ratio(5, 0)], ["0.003", "0.93", "-"]);
         assert_eq!([ratio(0, 0), ratio(0, 7), ratio(25, 2)], ["1.00", "0.00", "12.5"]);
+        assert_eq!(ratio(1, 12_500), "0.000");
     }
 
     #[test]

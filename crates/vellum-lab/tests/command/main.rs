@@ -5,7 +5,9 @@ mod common;
 
 mod bench;
 mod calibrate;
+mod control;
 mod documents;
+mod door;
 mod files;
 mod mistakes;
 mod record;

@@ -26,6 +26,8 @@ fn small() -> Temporary {
 fn a_command_or_option_that_does_not_exist() {
     refused(&["simulate"], 2, "unrecognized subcommand");
     refused(&["run", "--trcae", "x"], 2, "--trace");
+    let said = vellum(&["run", "--trace", "x.vt", "--machine", "milan", "--cpu", "1"]).err;
+    assert!(said.contains("'--cpus'") && !said.contains("run --trace"), "{said}");
     refused(&["run"], 2, "--machine");
     refused(&["trace"], 2, "subcommand is missing");
     refused(&["record", "-o", "x.vt"], 2, "CMD ARGS");
@@ -125,7 +127,7 @@ fn a_column_that_fails_leaves_the_others() {
     let run = |base: &str, vs: &str, more: &[&str]| {
         let args = ["run", "--trace", file.path(), "--machine", "tiny", "--as", "vellum"];
         let said = vellum(&[&args[..], &["--set", base, "--vs", vs], more].concat());
-        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert_eq!(said.code, Some(2), "{}", said.err);
         assert!(said.err.contains("take a larger one"), "{}", said.err);
         said.out
     };
@@ -255,7 +257,7 @@ fn a_trace_larger_than_the_machine() {
     s.touch(m, 0..1 << 16);
     refused(
         &["run", "--trace", s.file("large.vt").path(), "--machine", "tiny"],
-        1,
+        2,
         "take a larger one",
     );
 }
@@ -286,18 +288,38 @@ fn a_place_where_a_trace_must_not_be_written() {
 fn a_program_that_cannot_be_recorded() {
     let out = Temporary::new("nothing.vt");
     refused(&["record", "-o", out.path(), "--", "no-such-program-anywhere"], 2, "no such program");
-    refused(&["record", "-o", out.path(), "--window", "all", "--", "true"], 2, "a window is");
+    refused(&["record", "-o", out.path(), "--window", "all", "--", "true"], 2, "--window all: ");
     assert!(!out.0.exists());
 }
 
 #[test]
 fn a_program_without_two_dashes_before_it() {
-    let put = "put -- before the program: vellum record -o FILE -- PROGRAM ARGS";
+    let program = env!("CARGO_BIN_EXE_vellum");
+    let put = &format!("put -- before the program: {program} record -o FILE -- PROGRAM ARGS");
     for args in [&["record", "-o", "x.vt", "ls"][..], &["record", "-o", "x.vt", "ls", "-l"]] {
         refused(args, 2, put);
     }
     refused(&["record", "ls"], 2, put);
     refused(&["record", "-o", "x.vt"], 2, put);
+}
+
+/// What people type who have not read the help: the line that they mean is said.
+#[test]
+fn what_is_left_out_at_the_first_try() {
+    let run = |file: &str| format!("vellum run --trace {file} --machine milan");
+    refused(&["run", "my.vt"], 2, &run("my.vt"));
+    refused(&["run", "--machine", "milan", "other.vt"], 2, &run("other.vt"));
+    refused(&["my.vt"], 2, &run("my.vt"));
+    refused(&["run", "--trace", "my.vt"], 2, "--machine milan; `");
+    refused(&["info", "my.vt"], 2, "vellum trace info my.vt");
+    refused(&["trace", "my.vt"], 2, "vellum trace info my.vt");
+    refused(&["record", "--", "ls"], 2, "say where the trace goes: ");
+    for line in ["ls -l", "cd", "ls / | wc"] {
+        let says = format!("`{line}`: no such program on the search path; ");
+        refused(&["record", "-o", "x.vt", "--", line], 2, &says);
+        refused(&["record", "-o", "x.vt", "--", line], 2, "-- sh -c 'LINE'");
+    }
+    refused(&["record", "-o", "x.vt", "--", "./no/such"], 2, "./no/such: there is no such file");
 }
 
 /// A name may hold sequences that a terminal obeys.

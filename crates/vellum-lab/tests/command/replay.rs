@@ -1,6 +1,6 @@
 //! What a replay counts, on programs small enough to know the answer.
 
-use crate::common::{R, RW, RX, Script, Temporary, count, counters, vellum};
+use crate::common::{R, RW, RX, Script, Temporary, count, counters, shipped, vellum};
 use vellum_trace::event::{Advice, Change, Event, Flags, Map, MapKind, Prot};
 
 const NEVER: &[&str] = &["--machine", "tiny", "--set", "thp=never"];
@@ -24,6 +24,29 @@ fn each_page_touched_is_one_fault_and_one_page_of_rss() {
         [count(&c, "frames_lost"), count(&c, "accesses_refused"), count(&c, "calls_refused")],
         [0; 3]
     );
+}
+
+/// Code as well as data, by `record`, `run` and `trace info` alike.
+#[test]
+fn touched_is_the_same_memory_wherever_it_is_said() {
+    let mut s = Script::new();
+    let (data, code) = (s.anon(16), s.map(8, MapKind::Image, RX));
+    s.touch(data, 0..8).touch(data, 0..8).load(data, 9 * 4096 - 4);
+    for page in 0..5 {
+        s.push(Event::Fetch { mapping: code, insns: 3, offset: page * 4096 });
+    }
+    let made = s.file("touched.vt");
+    let pages = |path: &str| {
+        let said = vellum(&["trace", "info", "--json", path]).out;
+        let info: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        info["pages"].as_u64().expect("a number")
+    };
+    assert_eq!(pages(made.path()), 8 + 2 + 5);
+    for name in ["python-store.vt", "sqlite-join.vt", "compile.vt"] {
+        let file = shipped(name);
+        let totals = vellum_trace::read_totals(&file).expect("a trace").totals;
+        assert_eq!(pages(file.to_str().expect("a name of ours")), totals.touched_pages, "{name}");
+    }
 }
 
 #[test]

@@ -1,4 +1,7 @@
-/* grow MIB [crash|wait]: touches MIB MiB, copies its input to its output, then crashes or waits. */
+/* grow MIB [crash|scatter|wait|stubborn]: touches MIB MiB, copies its input to its output, then
+   crashes, or writes here and there for ever, or says so and waits, deaf to signals if it is
+   stubborn. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +19,13 @@ int main(int argc, char **argv)
     fflush(stdout);
     if (argc > 2 && !strcmp(argv[2], "crash"))
         *(volatile int *)8 = 1;
-    if (argc > 2 && !strcmp(argv[2], "wait")) {
+    if (argc > 2 && !strcmp(argv[2], "scatter"))
+        for (unsigned long x = 1;; x = x * 6364136223846793005 + 1442695040888963407)
+            p[(x >> 20) % n] = 1;
+    if (argc > 2) {
+        if (!strcmp(argv[2], "stubborn"))
+            for (int s = 1; s < 32; s++)
+                signal(s, SIG_IGN);
         write(1, "!", 1);
         for (;;)
             pause();

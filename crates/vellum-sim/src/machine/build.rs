@@ -16,7 +16,7 @@ use crate::disk::Disk;
 use crate::format::Format;
 use crate::memory::{Memory, NestedTables, Ticks};
 use crate::oracle::notes::Oracle;
-use crate::schedule::Rng;
+use crate::schedule::{Earliest, Rng};
 
 /// Why a machine cannot be built.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -106,6 +106,7 @@ impl<F: Format> SimMachine<F> {
             idle_rounds: 0,
             last_cpu: 0,
             live: Vec::new(),
+            clocks: Earliest::default(),
             woken: 0,
             preemption: None,
             clock_hz: parts.clock_hz,

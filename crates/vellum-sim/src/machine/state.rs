@@ -18,7 +18,7 @@ use crate::mmu::in_flight::InFlight;
 use crate::oracle::bug::Bug;
 use crate::oracle::notes::Oracle;
 use crate::oracle::stop::{Note, Rule, Stop};
-use crate::schedule::Rng;
+use crate::schedule::{Earliest, Rng};
 
 /// Everything that changes.
 pub(crate) struct SimState<F: Format> {
@@ -46,6 +46,8 @@ pub(crate) struct SimState<F: Format> {
     /// CPUs on which a coroutine is alive, in ascending order: large machines are mostly idle, and
     /// their CPUs far apart in memory.
     pub live: Vec<usize>,
+    /// The clock of each of them at the end of its last turn.
+    pub clocks: Earliest,
     /// One past the highest CPU that ever loaded a root.
     pub woken: usize,
     /// The kernel's preemption model, if anyone said.

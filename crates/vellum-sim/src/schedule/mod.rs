@@ -8,9 +8,11 @@
 //! Rejected: threads, whose order is the host's; an event queue of closures, for which the library
 //! would have to be a state machine.
 
+mod earliest;
 mod rng;
 mod run;
 mod turn;
 
+pub use earliest::Earliest;
 pub use rng::Rng;
 pub use run::{Outcome, Run};

@@ -14,6 +14,7 @@ use crate::cpu::Cpu;
 use crate::format::Format;
 use crate::machine::SimMachine;
 use crate::oracle::{Rule, Stop};
+use crate::schedule::Earliest;
 
 /// Bytes of a coroutine's stack.
 const STACK: usize = 1 << 20;
@@ -74,6 +75,7 @@ impl<F: Format> SimMachine<F> {
             st.live.sort_unstable();
             for n in 0..st.live.len() {
                 st.cpus[st.live[n]].running = true;
+                st.note_clock(st.live[n]);
             }
         });
         {
@@ -148,11 +150,13 @@ impl<F: Format> SimMachine<F> {
                 let _outside = Outside(self);
                 started.coroutine.resume(())
             };
+            self.state.with(|s| s.note_clock(cpu));
             if let CoroutineResult::Return(()) = result {
                 started.done = true;
                 self.state.with(|s| {
                     s.cpus[cpu].running = false;
                     s.live.retain(|&c| c != cpu);
+                    s.clocks.set(cpu, u64::MAX);
                     s.serve(cpu, true);
                     s.cpus[cpu].until = crate::memory::Ticks::MAX;
                 });
@@ -181,6 +185,7 @@ impl<F: Format> Drop for Quiet<'_, F> {
         self.sim.current.set(self.current);
         self.sim.state.with(|s| {
             s.live.clear();
+            s.clocks = Earliest::default();
             s.cpus.iter_mut().for_each(|cpu| (cpu.running, cpu.aside) = (false, false));
         });
     }

@@ -12,7 +12,12 @@ const HOPELESS: u64 = 4_000_000;
 impl<F: Format> SimState<F> {
     /// The clock of the running CPU that is furthest behind, `c` left out.
     fn next_clock(&self, c: usize) -> Option<Ticks> {
-        self.live.iter().filter(|&&n| n != c).map(|&n| self.cpus[n].core.now()).min()
+        Some(Ticks(self.clocks.least_but(c))).filter(|next| *next != Ticks::MAX)
+    }
+
+    /// A CPU's turn is over, or it is about to have its first.
+    pub(crate) fn note_clock(&mut self, n: usize) {
+        self.clocks.set(n, self.cpus[n].core.now().0);
     }
 
     /// Works out until when a CPU may run undisturbed.
@@ -35,7 +40,7 @@ impl<F: Format> SimState<F> {
             let n = self.rng.below(self.live.len() as u64);
             return Some(self.live[n as usize]);
         }
-        self.live.iter().copied().min_by_key(|&c| (self.cpus[c].core.now(), c))
+        self.clocks.first()
     }
 
     /// The clock reached `until`: serves what is due and says whether the turn ends.

@@ -88,11 +88,12 @@ pub fn analyse<R: Read>(
     let (mut now, mut alive) = (0u64, 0);
     let mut dependent = [0u64; 2];
     let mut files = FileSums::default();
+    let mut fetched = None;
     while reader.next_block(&mut block)? {
         let mut lane = lanes.remove(&current);
         for event in &block {
             match event {
-                Event::Access { mapping, offset, flags, .. } => {
+                Event::Access { mapping, offset, flags, size } => {
                     let (Some(lane), Some(place)) = (&mut lane, places.get(*mapping as usize))
                     else {
                         continue;
@@ -112,6 +113,10 @@ pub fn analyse<R: Read>(
                             let bucket = gap.max(1).ilog2() as usize;
                             reuse[bucket.min(REUSE_BUCKETS - 1)] += 1;
                         }
+                    }
+                    let last = (offset + u64::from(*size).max(1) - 1) / crate::PAGE;
+                    if last != offset / crate::PAGE {
+                        pages.touch(*mapping, last);
                     }
                 }
                 Event::Switch { thread } => {
@@ -142,7 +147,13 @@ pub fn analyse<R: Read>(
                         places.push(Place { base: m.base, kind: m.kind });
                     }
                 }
-                Event::Fetch { .. } | Event::Skip { .. } => {}
+                Event::Fetch { mapping, offset, .. } => {
+                    let page = (*mapping, offset / crate::PAGE);
+                    if fetched.replace(page) != Some(page) {
+                        pages.touch(page.0, page.1);
+                    }
+                }
+                Event::Skip { .. } => {}
             }
         }
         if let Some(l) = lane {

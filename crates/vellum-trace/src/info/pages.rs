@@ -10,6 +10,14 @@ struct Visit {
     /// Time of the last visit plus one; 0: never.
     last: u64,
     again: bool,
+    /// Touched by something that is no visit.
+    besides: bool,
+}
+
+impl Visit {
+    fn is_touched(&self) -> bool {
+        self.last != 0 || self.besides
+    }
 }
 
 /// All pages touched.
@@ -19,13 +27,26 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Notes a visit; returns the time since the last one.
-    pub(super) fn visit(&mut self, mapping: u32, page: u64, now: u64) -> Option<u64> {
+    fn page(&mut self, mapping: u32, page: u64) -> &mut Visit {
         let chunk = self
             .chunks
             .entry((mapping, page / CHUNK))
             .or_insert_with(|| vec![Visit::default(); CHUNK as usize].into_boxed_slice());
-        let v = &mut chunk[(page % CHUNK) as usize];
+        &mut chunk[(page % CHUNK) as usize]
+    }
+
+    /// Notes that a page is touched by an instruction that is fetched, or by the end of an access
+    /// that begins on another.
+    pub(super) fn touch(&mut self, mapping: u32, page: u64) {
+        let v = self.page(mapping, page);
+        v.again |= v.is_touched();
+        v.besides = true;
+    }
+
+    /// Notes a visit; returns the time since the last one.
+    pub(super) fn visit(&mut self, mapping: u32, page: u64, now: u64) -> Option<u64> {
+        let v = self.page(mapping, page);
+        v.again |= v.besides;
         let before = std::mem::replace(&mut v.last, now + 1);
         if before == 0 {
             return None;
@@ -39,7 +60,7 @@ impl Pages {
         self.chunks
             .iter()
             .filter(|((m, _), _)| which(*m))
-            .map(|(_, c)| c.iter().filter(|v| v.last != 0).count() as u64)
+            .map(|(_, c)| c.iter().filter(|v| v.is_touched()).count() as u64)
             .sum()
     }
 
@@ -54,7 +75,7 @@ impl Pages {
         let mut seen = BTreeSet::new();
         for ((m, n), chunk) in &self.chunks {
             for (i, v) in chunk.iter().enumerate() {
-                if v.last != 0 {
+                if v.is_touched() {
                     seen.insert((base(*m) / crate::PAGE + n * CHUNK + i as u64) / 512);
                 }
             }

@@ -1,5 +1,6 @@
 //! The analysis as text for people.
 use super::{Info, Pressure};
+use crate::event::MapKind;
 use crate::printable;
 use crate::totals::Totals;
 use std::fmt;
@@ -30,6 +31,21 @@ impl fmt::Display for Grouped {
     }
 }
 
+/// A kind of memory in the words of the field.
+fn name(kind: MapKind) -> &'static str {
+    match kind {
+        MapKind::Anon => "anonymous",
+        MapKind::AnonShared => "anonymous, shared",
+        MapKind::FilePrivate => "files, private",
+        MapKind::FileShared => "files, shared",
+        MapKind::Image => "the program's image",
+        MapKind::ImageBss => "its zero-filled data (bss)",
+        MapKind::Stack => "stack of the first thread",
+        MapKind::Heap => "heap (brk)",
+        MapKind::Unknown => "never seen mapped",
+    }
+}
+
 fn pressure(f: &mut fmt::Formatter<'_>, name: &str, p: &Pressure) -> fmt::Result {
     let one_in = p.accesses.checked_div(p.walks).unwrap_or(0);
     write!(
@@ -50,7 +66,7 @@ impl fmt::Display for Info {
         writeln!(f, "command:      {}", printable(&self.header.command.join(" ")))?;
         writeln!(
             f,
-            "recorded by:  {:?} on {} ({}), {}",
+            "recorded by:  {:?} on {} ({}), huge pages: {}",
             self.header.recorder,
             printable(&self.header.host_kernel),
             printable(&self.header.arch),
@@ -115,7 +131,7 @@ impl fmt::Display for Info {
             Grouped(self.blocks)
         )?;
         for (kind, pages) in &self.by_kind {
-            writeln!(f, "    {:<12} {:>12} pages", format!("{kind:?}"), Grouped(*pages))?;
+            writeln!(f, "    {:<28} {:>12} pages", name(*kind), Grouped(*pages))?;
         }
         pressure(f, "4 KiB", &self.tlb_4k)?;
         pressure(f, "2 MiB", &self.tlb_2m)?;

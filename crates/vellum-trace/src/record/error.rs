@@ -13,6 +13,13 @@ pub enum RecordError {
     NoProgram(PathBuf),
     /// It is there, but not a file that may be executed.
     NotExecutable(PathBuf),
+    /// What the program names to load or interpret it is not there.
+    NoLoader {
+        /// The program.
+        program: PathBuf,
+        /// What it names.
+        loader: PathBuf,
+    },
     /// The trace cannot be written there.
     Output {
         /// The name given.
@@ -69,7 +76,16 @@ impl fmt::Display for RecordError {
                 )
             }
             RecordError::NoProgram(p) => {
-                write!(f, "{}: no such program on the search path; give its full path", p.display())
+                let text = p.to_string_lossy();
+                if text.contains('/') && !text.contains(char::is_whitespace) {
+                    return write!(f, "{}: there is no such file", p.display());
+                }
+                write!(
+                    f,
+                    "`{}`: no such program on the search path; give its full path, or have a shell \
+                     run the line: -- sh -c 'LINE'",
+                    p.display()
+                )
             }
             RecordError::NotExecutable(p) => {
                 write!(
@@ -78,6 +94,13 @@ impl fmt::Display for RecordError {
                     p.display()
                 )
             }
+            RecordError::NoLoader { program, loader } => write!(
+                f,
+                "{}: it is run by {}, which is not there; install that, or record another build \
+                 of the program",
+                program.display(),
+                loader.display()
+            ),
             RecordError::Output { out, why } => write!(f, "{}: {why}", out.display()),
             RecordError::WrongProgram(p) => write!(
                 f,
@@ -95,7 +118,7 @@ impl fmt::Display for RecordError {
             ),
             RecordError::Io { doing, source } => write!(f, "{doing}: {source}"),
             RecordError::Interrupted => {
-                write!(f, "interrupted before the recording began; nothing was written")
+                write!(f, "the recording had not begun, and nothing was written")
             }
             RecordError::NoSuchProcess { asked, ran } => write!(
                 f,

@@ -145,6 +145,12 @@ pub fn record(options: &Options, listener: &dyn Listener) -> Result<Report, Reco
     Ok(Report { traces: reports, programs: native.unwrap_or(programs), followed, ended })
 }
 
+/// Removes the files of a recording that nobody waits for any more: for whoever ends this process
+/// while [`record`] is at work.
+pub fn remove_unfinished(options: &Options) {
+    output::remove_unfinished(&options.out, options.choice == Choice::All);
+}
+
 /// Which of the programs that ran natively is meant; `None`: all.
 fn meant(
     options: &Options,

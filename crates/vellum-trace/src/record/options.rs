@@ -61,6 +61,10 @@ pub trait Listener: Sync {
     fn stopped(&self) -> bool {
         false
     }
+    /// Has somebody asked more than once? Then nothing is waited for: the programs are killed.
+    fn hurried(&self) -> bool {
+        false
+    }
     /// A line for whoever waits.
     fn say(&self, _line: &str) {}
     /// How far a run is.

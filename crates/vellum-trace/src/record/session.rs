@@ -31,7 +31,10 @@ impl<'a> Session<'a> {
         listener: &'a dyn Listener,
         recorders: &'a Recorders,
     ) -> Result<Session<'a>, RecordError> {
-        output::check_output(&options.out)?;
+        match options.choice {
+            Choice::All => output::check_numbered(&options.out)?,
+            _ => output::check_output(&options.out)?,
+        }
         let executable = find::command(&options.command)?;
         let qemu = find::in_path("qemu-x86_64").ok_or(RecordError::NoQemu)?;
         let qemu = std::path::absolute(qemu).map_err(io_error("looking for qemu-x86_64"))?;

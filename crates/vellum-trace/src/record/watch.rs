@@ -14,6 +14,10 @@ const TELL: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_secs(10);
 /// How long a recorder may take to write what it has.
 const WRITE: Duration = Duration::from_secs(3);
+/// A look that takes so long was none: we were stopped meanwhile, by Ctrl-Z or with the computer.
+const STOPPED: Duration = Duration::from_secs(1);
+/// How long what a command leaves in the background is waited for without a word.
+const LEFT: Duration = Duration::from_secs(2);
 /// A native run of this length that used less than a tenth of it waits for somebody.
 const WAITING: Duration = Duration::from_secs(10);
 
@@ -93,19 +97,25 @@ impl Watch<'_> {
     /// Returns when `over` says so. Ends the processes when somebody asks for it, when their time
     /// is over, or when the trace cannot be written.
     pub(super) fn until(&self, over: impl Fn() -> bool, live: &Live) -> Ended {
-        let begin = Instant::now();
+        let mut begin = Instant::now();
         let mut ended = Ended::Itself;
         let (mut told, mut asked_at) = (begin, None);
         let (mut waits, mut spared) = (false, false);
+        let mut alone_since = None;
         while !over() {
+            let before = Instant::now();
             std::thread::sleep(LOOK);
+            let slept = before.elapsed();
+            if slept > STOPPED {
+                begin += slept;
+            }
             if told.elapsed() >= TELL {
                 told = Instant::now();
                 let (accesses, written) = self.recorders.sums();
                 let (native, elapsed) = (self.native, begin.elapsed());
                 self.listener.progress(&Progress { native, elapsed, accesses, written });
             }
-            if self.native && !waits && begin.elapsed() > WAITING {
+            if self.native && !waits && !live.is_left() && begin.elapsed() > WAITING {
                 waits = live.cpu_time() < WAITING / 10;
                 if waits {
                     self.listener.say(
@@ -114,6 +124,15 @@ impl Watch<'_> {
                          Ctrl-C",
                     );
                 }
+            }
+            if live.is_left() && alone_since.is_none() {
+                alone_since = Some((Instant::now(), false));
+            }
+            if let Some((since, false)) = alone_since
+                && since.elapsed() > LEFT
+            {
+                alone_since = Some((since, true));
+                self.say_left(live);
             }
             match asked_at {
                 None => {
@@ -132,7 +151,7 @@ impl Watch<'_> {
                     asked_at = Some(Instant::now());
                     live.signal(self.options.stop_signal);
                 }
-                Some(at) if at.elapsed() > GRACE => {
+                Some(at) if at.elapsed() > GRACE || self.listener.hurried() => {
                     self.recorders.finish(128 + libc::SIGKILL);
                     live.signal(libc::SIGKILL);
                     asked_at = Some(Instant::now());
@@ -143,6 +162,19 @@ impl Watch<'_> {
         match self.recorders.failure() {
             Some(e) => Ended::Unwritable(e),
             None => ended,
+        }
+    }
+
+    /// Says what the run still waits for when its command is over.
+    fn say_left(&self, live: &Live) {
+        let (names, pids): (Vec<String>, Vec<String>) = live.names().into_iter().unzip();
+        if self.options.stop_after.is_none() && !pids.is_empty() {
+            self.listener.say(&format!(
+                "the command is over, but it left {} running, which is waited for; end it by \
+                 `kill {}`, or every run with its command by --stop-after 10s",
+                names.join(", "),
+                pids.join(" ")
+            ));
         }
     }
 

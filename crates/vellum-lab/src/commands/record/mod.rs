@@ -6,6 +6,7 @@ mod values;
 use std::time::Duration;
 
 use vellum_trace::build::{Clock, Window};
+use vellum_trace::printable;
 use vellum_trace::record::{self, Choice, Ended, Listener, Options, RecordError};
 
 use crate::cli::RecordArgs;
@@ -17,8 +18,10 @@ pub(crate) use said::other_programs;
 /// Records a program.
 pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     let options = options(args)?;
-    // Ctrl-C reaches the recorded program too and ends it; we live on to say so and to clear up.
-    crate::interrupt::install();
+    // Ctrl-C reaches the recorded program too and ends it; we live on to say so and to clear up. A
+    // second one kills what does not end, a third does not even wait for that.
+    let unfinished = options.clone();
+    crate::interrupt::end_after(2, move || record::remove_unfinished(&unfinished));
     let screen = Screen(Progress::line());
     let result = record::record(&options, &screen);
     drop(screen);
@@ -26,15 +29,20 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
         RecordError::NoCommand
         | RecordError::NoProgram(_)
         | RecordError::NotExecutable(_)
+        | RecordError::NoLoader { .. }
         | RecordError::WrongProgram(_)
         | RecordError::NoSuchProcess { .. }
         | RecordError::CannotFollow
         | RecordError::Output { .. } => LabError::usage(e),
+        RecordError::Interrupted => {
+            eprintln!("note: {e}");
+            LabError::Stopped
+        }
         e => LabError::failed(e),
     })?;
     // The recorded program owns standard output; what we have to say goes beside it.
     for line in said::lines(&report, args) {
-        eprintln!("{line}");
+        eprintln!("{}", printable(&line));
     }
     if let Ended::Unwritable(e) = &report.ended {
         return Err(LabError::failed(format_args!(
@@ -55,7 +63,9 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
 }
 
 fn options(args: &RecordArgs) -> Result<Options, LabError> {
-    let window = args.window.as_deref().map(str::parse::<Window>).transpose();
+    let window = |text: &str| {
+        text.parse::<Window>().map_err(|e| LabError::usage(format_args!("--window {text}: {e}")))
+    };
     let time = |switch: &str, text: &Option<String>| {
         text.as_deref().map(|text| values::duration(switch, text)).transpose()
     };
@@ -70,7 +80,7 @@ fn options(args: &RecordArgs) -> Result<Options, LabError> {
     };
     Ok(Options {
         choice,
-        window: window.map_err(LabError::usage)?,
+        window: args.window.as_deref().map(window).transpose()?,
         clock,
         stop_after: time("--stop-after", &args.stop_after)?,
         stop_signal: values::signal(&args.stop)?,
@@ -87,8 +97,11 @@ impl Listener for Screen {
     fn stopped(&self) -> bool {
         crate::interrupt::requested()
     }
+    fn hurried(&self) -> bool {
+        crate::interrupt::hurried()
+    }
     fn say(&self, line: &str) {
-        self.0.suspend(|| eprintln!("note: {line}"));
+        self.0.suspend(|| eprintln!("note: {}", printable(line)));
     }
     fn progress(&self, p: &record::Progress) {
         let seconds = p.elapsed.as_secs_f64();

@@ -6,6 +6,13 @@ use vellum_trace::{Totals, info};
 use crate::cli::RecordArgs;
 use crate::pasted;
 use crate::report::number;
+use crate::report::table::WIDTH;
+use crate::text::wrapped;
+
+/// In front of the list of programs.
+const OTHERS: &str = "not recorded: ";
+/// A blank at which no line is broken.
+const TOGETHER: char = '\u{1f}';
 
 /// So many names of other programs are told.
 const NAMED: usize = 8;
@@ -54,11 +61,15 @@ fn shown(trace: &RecordReport) -> String {
 
 fn native(trace: &RecordReport) -> Option<String> {
     let n = trace.native?;
+    // What executes another program takes its peak with it.
+    let peak = match n.peak_rss {
+        0 => String::new(),
+        peak => format!(", peak RSS {}", number::bytes(peak as i64)),
+    };
     Some(format!(
-        "natively: {} minor faults, {} major, peak RSS {}, {:.2} s user, {:.2} s system",
+        "natively: {} minor faults, {} major{peak}, {:.2} s user, {:.2} s system",
         number::grouped(n.minor_faults as i64),
         number::grouped(n.major_faults as i64),
-        number::bytes(n.peak_rss as i64),
         n.user_us as f64 / 1e6,
         n.system_us as f64 / 1e6,
     ))
@@ -122,16 +133,19 @@ fn others(report: &Report, args: &RecordArgs) -> Vec<String> {
             0 => String::new(),
             more => format!(" and {more} more of that name"),
         };
-        format!("{} {name}{faults}{more}", first + 1)
+        format!("{} {name}{faults}{more}", first + 1).replace(' ', &TOGETHER.to_string())
     });
     let mut list = told.collect::<Vec<_>>().join(", ");
     if named.len() > NAMED {
         list += &format!(", {} more names", named.len() - NAMED);
     }
-    vec![
-        format!("not recorded: {list}"),
-        "              --process N or NAME records another, --follow all".to_owned(),
-    ]
+    list += "; --process N or NAME records another, --follow all";
+    let lines = wrapped(&list, WIDTH - OTHERS.len()).into_iter().enumerate();
+    let indented = lines.map(|(i, line)| {
+        let begin = if i == 0 { OTHERS } else { "" };
+        format!("{begin:<w$}{}", line.replace(TOGETHER, " "), w = OTHERS.len())
+    });
+    indented.collect()
 }
 
 /// The command that uses the trace, unless it has nothing to say: it is too small, or of a program
@@ -198,9 +212,12 @@ mod tests {
         };
         let lines = others(&report, &args);
         assert_eq!(
-            lines[0],
-            "not recorded: 3 cat (90 faults), 4 sh (30 faults) and 2 more of that name, \
-             2 ls (7 faults)"
+            lines,
+            [
+                "not recorded: 3 cat (90 faults), 4 sh (30 faults) and 2 more of that name, \
+                 2 ls (7 faults);",
+                "              --process N or NAME records another, --follow all"
+            ]
         );
     }
 

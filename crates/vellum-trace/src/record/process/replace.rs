@@ -18,7 +18,10 @@ const ROOM: u64 = 120 << 10;
 ///
 /// At that stop the registers of the new program are set and no instruction has run. The stack is
 /// as the System V ABI says: number of arguments, their pointers, null, the environment's pointers.
+///
+/// If it crashes it leaves no core: that would be QEMU's, and large.
 pub(super) fn replace(pid: i32, front: &[CString]) -> io::Result<()> {
+    without_core(pid);
     let memory = File::options().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
     let mut registers = ptrace::registers(pid)?;
     let mut count = [0; 8];
@@ -46,4 +49,17 @@ pub(super) fn replace(pid: i32, front: &[CString]) -> io::Result<()> {
     registers.rdi = strings;
     registers.rsi = list;
     ptrace::set_registers(pid, &registers)
+}
+
+/// Lowers the size of a core that the process may leave to none. It may raise that again.
+fn without_core(pid: i32) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let (core, none) = (libc::RLIMIT_CORE, std::ptr::null_mut());
+    // SAFETY: both values are live; where the system refuses, a core may be left.
+    unsafe {
+        if libc::prlimit(pid, core, std::ptr::null(), &mut limit) == 0 {
+            limit.rlim_cur = 0;
+            libc::prlimit(pid, core, &limit, none);
+        }
+    }
 }

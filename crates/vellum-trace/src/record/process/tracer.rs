@@ -7,6 +7,7 @@ use crate::record::program::Program;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CString;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -21,16 +22,34 @@ pub(crate) trait Observer {
 
 /// The processes that live, for whoever wants to end them.
 #[derive(Default)]
-pub(crate) struct Live(Mutex<BTreeSet<i32>>);
+pub(crate) struct Live {
+    all: Mutex<BTreeSet<i32>>,
+    /// The command's own process has ended.
+    left: AtomicBool,
+}
 
 impl Live {
     fn pids(&self) -> MutexGuard<'_, BTreeSet<i32>> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+        self.all.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// One that is no tracer's.
     pub(crate) fn of(pid: i32) -> Live {
-        Live(Mutex::new(BTreeSet::from([pid])))
+        Live { all: Mutex::new(BTreeSet::from([pid])), left: AtomicBool::new(false) }
+    }
+
+    /// Has the command's own process ended, though others live?
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed) && !self.pids().is_empty()
+    }
+
+    /// The programs of all of them by name, and their processes.
+    pub(crate) fn names(&self) -> Vec<(String, String)> {
+        let name = |pid: &i32| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+            Some((crate::printable(name.trim_end()), pid.to_string()))
+        };
+        self.pids().iter().filter_map(name).collect()
     }
 
     /// The CPU time of all of them.
@@ -95,7 +114,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.know(first, None);
         while let Some((tid, what)) = ptrace::wait()? {
             match what {
-                Wait::Ended(code) => self.ended(tid, code),
+                Wait::Ended(code) => {
+                    self.ended(tid, code);
+                    self.live.left.fetch_or(tid == first, Ordering::Relaxed);
+                }
                 Wait::Stopped { event, signal } => self.stopped(tid, event, signal)?,
             }
         }
