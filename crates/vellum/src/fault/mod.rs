@@ -36,6 +36,7 @@ use crate::machine::Machine;
 use crate::object::ObjectLayer;
 use crate::platform::above;
 use crate::space::{Access, Fault};
+use crate::stats::{Counter, CpuCounters};
 
 pub(crate) use cow::Unshare;
 pub(crate) use migrate::{Migrate, Migrated};
@@ -53,6 +54,13 @@ above!(Faults, objects: ObjectLayer);
 impl<M: Machine> Faults<M> {
     pub fn new(objects: ObjectLayer<M>) -> Faults<M> {
         Faults { objects }
+    }
+
+    /// Counts a fault that is served by a base page or a page of an object, where that is stored:
+    /// there preemption is off. The others are counted at the end.
+    #[inline(always)]
+    fn count_fault(&self, ask: FaultRequest, counters: &CpuCounters) {
+        counters.add(Counter::Faults, i64::from(ask.origin == FaultOrigin::Program));
     }
 }
 

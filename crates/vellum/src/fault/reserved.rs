@@ -8,7 +8,7 @@ use crate::clear::Extent;
 use crate::clear::fresh_block::{BlockContents, NoBlock};
 use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, NoMemory};
-use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
+use crate::fault::{FaultRequest, Faults, Seen, Step};
 use crate::frame::AllocRequest;
 use crate::machine::Machine;
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
@@ -38,7 +38,7 @@ impl<M: Machine> Reserved<'_, M> {
         if self.install(seen, pfn, Order::BASE, ask.access, epoch) {
             let counters = self.counters_here();
             counters.add(Counter::AnonPages, 1);
-            counters.add(Counter::Faults, i64::from(ask.origin == FaultOrigin::Program));
+            self.count_fault(ask, counters);
             return Ok(Step::Done(Fault::Base));
         }
         self.untake(pfn, Order::BASE);
@@ -199,7 +199,7 @@ impl<M: Machine> Reserved<'_, M> {
             return Ok(Step::Again);
         }
         self.count_here(Counter::AnonPages, 1);
-        self.count_here(Counter::Faults, i64::from(ask.origin == FaultOrigin::Program));
+        self.count_fault(ask, self.counters_here());
         Ok(Step::Done(Fault::Base))
     }
 

@@ -33,8 +33,7 @@ impl<M: Machine> Serve<'_, M> {
                 self.record_of(space),
                 FaultRequest { va, access, origin: FaultOrigin::Program },
             );
-            // A fresh base page is counted where it is installed.
-            if served != Ok(Fault::Base) {
+            if !matches!(served, Ok(Fault::Base | Fault::Object)) {
                 let served = served.is_ok();
                 self.count(if served { Counter::Faults } else { Counter::FaultsRefused }, 1);
             }
@@ -126,9 +125,10 @@ impl<M: Machine> Serve<'_, M> {
         }
     }
 
-    /// By far the commonest faults, on a base page that is reserved, are served here in as few
-    /// instructions as can be: a fresh page where any memory node will do, and a page of an object.
-    /// Everything else in [`attempt_other`](Self::attempt_other), which is right for these, too.
+    /// By far the commonest faults, on a base page, are served here in as few instructions as can
+    /// be: a fresh page where any memory node will do, a page of an object, and the first store to
+    /// one of which writes are noted. Everything else in [`attempt_other`](Self::attempt_other),
+    /// which is right for these, too.
     #[inline(always)]
     pub fn attempt(
         self,
@@ -139,19 +139,29 @@ impl<M: Machine> Serve<'_, M> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
-        let at = self.descend_entry(space, ask.va);
-        let handle = self.region_of(at.node, at.slot);
-        if at.level != Level::ONE || at.raw != M::Codec::encode(Entry::Reserved, Level::ONE) {
-            let spot = Spot { at, region: handle };
-            return self.attempt_other(space, (ask, huge), epoch, edits, spot);
-        }
+        let Some(at) = self.descend_straight(space, ask.va) else {
+            return self.attempt_above(space, (ask, huge), epoch, edits);
+        };
         // Intervals are read after the entry: what was unmapped between shows an entry whose region
         // is gone.
-        let Some(handle) = handle else { return Ok(Step::Behind) };
+        let Some(handle) = self.region_of(at.node, at.slot) else {
+            return Self::without_region(at);
+        };
         let region = self.region(handle);
         let attrs = region.packed();
-        let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(handle) };
+        let spot = Spot { at, region: Some(handle) };
         let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
+        if at.raw != M::Codec::encode(Entry::Reserved, Level::ONE) {
+            if attrs.is_tracked_view()
+                && ask.access == Access::Write
+                && attrs.allows(Access::Write)
+                && let Entry::Shared(pfn, flags) = M::Codec::decode(at.raw, Level::ONE)
+                && !flags.write
+            {
+                return ObjectFault(self.0).write_mapped(&{ seen }, ask, (pfn, flags), epoch);
+            }
+            return self.attempt_entry(&{ seen }, (ask, huge), epoch);
+        }
         if (ask.access == Access::Write || !self.config.zero_page)
             && attrs.allows(ask.access)
             && attrs.is_private_anywhere()
@@ -171,7 +181,49 @@ impl<M: Machine> Serve<'_, M> {
             }
         }
         // In memory, where the pages above are served without.
-        self.attempt_reserved(&{ seen }, ask, epoch)
+        self.attempt_reserved(&{ seen }, ask.access, ask.origin, epoch)
+    }
+
+    /// The other kinds of a base page that is not reserved.
+    #[inline(never)]
+    fn attempt_entry(
+        self,
+        seen: &Seen<'_>,
+        (ask, huge): (FaultRequest, bool),
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        self.attempt_other(seen, (ask, huge), epoch)
+    }
+
+    /// An attempt where the way down ends above the base pages.
+    #[inline(never)]
+    fn attempt_above(
+        self,
+        space: &SpaceRecord,
+        (ask, huge): (FaultRequest, bool),
+        epoch: EpochGuard<'_, M>,
+        edits: Edits,
+    ) -> Result<Step, FaultError> {
+        let at = self.descend_part(space, ask.va);
+        if at.level == Level::ONE {
+            // A table has come since.
+            return Ok(Step::Again);
+        }
+        let region = self.region_of(at.node, at.slot);
+        let Some(handle) = region else { return Self::without_region(at) };
+        let (region, spot) = (self.region(handle), Spot { at, region });
+        let seen = Seen { space, va: ask.va, edits, spot, region, attrs: region.packed() };
+        self.attempt_other(&seen, (ask, huge), epoch)
+    }
+
+    /// What comes of an entry about which no region decides.
+    #[cold]
+    fn without_region(at: Place<'_>) -> Result<Step, FaultError> {
+        match M::Codec::decode(at.raw, at.level) {
+            Entry::Empty => Err(FaultError::Unmapped),
+            Entry::Busy(_) | Entry::Detached(_) => Ok(Step::Wait),
+            _ => Ok(Step::Behind),
+        }
     }
 
     /// The other kinds of a base page that is reserved.
@@ -179,74 +231,69 @@ impl<M: Machine> Serve<'_, M> {
     fn attempt_reserved(
         self,
         seen: &Seen<'_>,
-        ask: FaultRequest,
+        access: Access,
+        origin: FaultOrigin,
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        if !seen.attrs.allows(ask.access) {
+        // Made where it is handed on, so that zeros do without.
+        let ask = || FaultRequest { va: seen.va, access, origin };
+        if !seen.attrs.allows(access) {
             return Err(FaultError::Rights);
         }
         if seen.attrs.has_object() {
             if seen.attrs.is_device() {
-                return DeviceFault(self.0).serve(seen, ask);
+                return DeviceFault(self.0).serve(seen, ask());
             }
-            return ObjectFault(self.0).serve(seen, (ask, false), epoch);
+            return ObjectFault(self.0).serve(seen, (ask(), false), epoch);
         }
-        if self.serves_zeros(seen.space, ask) {
+        if self.serves_zeros(seen.space, ask()) {
             return Ok(ZeroPage(self.0).map_zeros(seen));
         }
-        Reserved(self.0).fresh_base(seen, ask, &self.want(seen), &epoch)
+        Reserved(self.0).fresh_base(seen, ask(), &self.want(seen), &epoch)
     }
 
     /// What [`attempt`](Self::attempt) does not do itself.
-    #[inline(never)]
+    #[inline(always)]
     fn attempt_other(
         self,
-        space: &SpaceRecord,
+        seen: &Seen<'_>,
         (ask, huge): (FaultRequest, bool),
         epoch: EpochGuard<'_, M>,
-        edits: Edits,
-        spot: Spot<'_>,
     ) -> Result<Step, FaultError> {
-        let FaultRequest { va, access, .. } = ask;
+        let Seen { space, ref spot, attrs, .. } = *seen;
+        let access = ask.access;
         let entry = M::Codec::decode(spot.raw, spot.level);
         match entry {
             Entry::Empty => return Err(FaultError::Unmapped),
             Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
+            _ if !attrs.allows(access) => return Err(FaultError::Rights),
             _ => {}
         }
-        // As in `attempt`.
-        let Some(handle) = spot.region else { return Ok(Step::Behind) };
-        let region = self.region(handle);
-        let attrs = region.packed();
-        if !attrs.allows(access) {
-            return Err(FaultError::Rights);
-        }
-        let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
-            Entry::Reserved if attrs.is_device() => DeviceFault(self.0).serve(&seen, ask),
+            Entry::Reserved if attrs.is_device() => DeviceFault(self.0).serve(seen, ask),
             Entry::Reserved if attrs.has_object() => {
-                ObjectFault(self.0).serve(&seen, (ask, huge), epoch)
+                ObjectFault(self.0).serve(seen, (ask, huge), epoch)
             }
             Entry::Reserved
                 if access != Access::Write
                     && ask.origin != FaultOrigin::Owner
-                    && ZeroPage(self.0).reads_huge_zeros(&seen, huge) =>
+                    && ZeroPage(self.0).reads_huge_zeros(seen, huge) =>
             {
-                ZeroPage(self.0).read_huge_zeros(&seen, epoch)
+                ZeroPage(self.0).read_huge_zeros(seen, epoch)
             }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
-                None => Reserved(self.0).populate_below(&seen, (ask, huge), epoch),
+                None => Reserved(self.0).populate_below(seen, (ask, huge), epoch),
                 Some(order) => {
-                    let want = self.want_block(&seen, order);
+                    let want = self.want_block(seen, order);
                     drop(epoch);
                     Reserved(self.0).fresh_large(space, ask, order, &want, attrs)
                 }
             },
             Entry::Leaf(pfn, flags) => {
                 if gives(flags, access) {
-                    Ok(self.touch_leaf(&seen, access, flags))
+                    Ok(self.touch_leaf(seen, access, flags))
                 } else if access == Access::Write {
-                    Unshare(self.0).unshare(&seen, epoch, huge, (pfn, flags))
+                    Unshare(self.0).unshare(seen, epoch, huge, (pfn, flags))
                 } else {
                     // The region gives what the leaf does not: `protect` is on its way here.
                     Ok(Step::Behind)
@@ -254,12 +301,12 @@ impl<M: Machine> Serve<'_, M> {
             }
             Entry::ZeroTable(_) => match access {
                 Access::Read => {
-                    Ok(self.touch_leaf(&seen, access, Flags { accessed: true, ..Flags::default() }))
+                    Ok(self.touch_leaf(seen, access, Flags { accessed: true, ..Flags::default() }))
                 }
-                Access::Write => ZeroTable(self.0).write_zero_table(&seen, epoch, huge),
+                Access::Write => ZeroTable(self.0).write_zero_table(seen, epoch, huge),
                 Access::Exec => Ok(Step::Behind),
             },
-            _ => self.serve_other(&seen, ask, entry, epoch),
+            _ => self.serve_other(seen, ask, entry, epoch),
         }
     }
 
@@ -269,10 +316,11 @@ impl<M: Machine> Serve<'_, M> {
     fn serve_other(
         self,
         seen: &Seen<'_>,
-        FaultRequest { access, origin, .. }: FaultRequest,
+        ask: FaultRequest,
         entry: Entry,
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
+        let FaultRequest { access, origin, .. } = ask;
         match entry {
             Entry::Device(..) if origin.touches_bytes() => Err(FaultError::Device),
             Entry::Shared(_, flags) | Entry::Device(_, flags, _) if gives(flags, access) => {
@@ -284,7 +332,7 @@ impl<M: Machine> Serve<'_, M> {
             Entry::Shared(pfn, flags)
                 if access == Access::Write && seen.attrs.is_tracked_view() =>
             {
-                ObjectFault(self.0).write_mapped(seen, (pfn, flags), epoch)
+                ObjectFault(self.0).write_mapped(seen, ask, (pfn, flags), epoch)
             }
             // `protect` is on its way here, or the page is about to be a leaf again.
             _ => Ok(Step::Behind),

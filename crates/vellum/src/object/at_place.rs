@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::object::record::ObjectRecord;
 use crate::object::trie::edit::Edit;
 use crate::object::{InsertError, ObjectLayer, PageMark, TrieEntry, TriePlace, Tries};
-use crate::stats::Counter;
+use crate::stats::{Counter, CpuCounters};
 use crate::sync::{EpochGuard, Token};
 
 /// How often a fault that finds the guard taken looks again. Basis: a guess; others that fill the
@@ -54,7 +54,12 @@ impl<'e, M: Machine> AtPlace<'e, M> {
     /// gives writes. `false`, and nothing was done, where the guard is not to be had soon, the
     /// place is gone, or somebody has frozen the page since: he may have found it clean.
     #[inline(always)]
-    pub fn mark_dirty(&self, frame: &Record, epoch: &'e EpochGuard<'_, M>) -> bool {
+    pub fn mark_dirty(
+        &self,
+        frame: &Record,
+        counters: &CpuCounters,
+        epoch: &'e EpochGuard<'_, M>,
+    ) -> bool {
         let (trie, mut top) = (&self.record.trie, Token::top());
         let guard = trie.lock.try_lock_inside(epoch, &mut top, (trie.name, LOOKS));
         if guard.is_none() || Data::of(frame).is_frozen() {
@@ -63,7 +68,6 @@ impl<'e, M: Machine> AtPlace<'e, M> {
         let marked = self.place.mark(self.edit(), self.index, PageMark::Dirty);
         if marked == Some(true) {
             self.record.count_dirty(1);
-            let counters = self.objects.counters_here();
             counters.add(Counter::DirtyPages, 1);
             counters.add(Counter::Dirtied, 1);
         }

@@ -4,7 +4,7 @@ use crate::addr::{Order, Pfn, Va};
 use crate::config::NumaPolicy;
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, SlabRef};
-use crate::machine::{Machine, RUN_PAGES};
+use crate::machine::{Machine, RUN_PAGES, Use};
 use crate::object::at_place::entry_for;
 use crate::object::record::owner_of;
 use crate::object::{InsertError, ObjectLayer, ObjectPage, TrieToken, Tries};
@@ -182,6 +182,7 @@ impl<M: Machine> TakePages<'_, M> {
     /// A frame of zeros for the next page.
     pub fn zeros_for(self, object: SlabRef, want: &AllocRequest) -> Result<Pfn, NoMemory> {
         let va = Va(want.index.wrapping_mul(Order::BASE.bytes()));
-        self.take_zeros((object, want.index), (want, va))
+        let want = AllocRequest { use_: Use::Object, ..*want };
+        self.take_zeros((object, want.index), (&want, va))
     }
 }

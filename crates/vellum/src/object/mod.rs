@@ -29,7 +29,7 @@ pub(crate) use grab::{Stop, TakePages, Taking};
 pub(crate) use io::{NextDirty, ObjectIo};
 pub(crate) use layer::ObjectLayer;
 pub(crate) use page::{MOST_SEEN, ObjectPage, PageKind};
-pub(crate) use record::{MOST_BYTES, ObjectRecord, Source};
+pub(crate) use record::{MOST_BYTES, ObjectRecord, Source, pages_of};
 pub use record::{Object, ObjectPart, ReadPattern};
 pub use trie::{
     INDEX_END, InsertError, NodeReserve, PageMark, Shape, Trie, TrieEntry, TriePlace, TrieReader,

@@ -53,7 +53,8 @@ impl<M: Machine> ObjectLayer<M> {
         token: &mut Token<H>,
     ) -> Result<bool, NoMemory> {
         let _in_hand = self.hands.begin(&self.machine);
-        let pfn = self.take_zeros((object, index), (want, va))?;
+        let want = AllocRequest { use_: Use::Object, ..*want };
+        let pfn = self.take_zeros((object, index), (&want, va))?;
         let record = self.object(object);
         let done = {
             let mut guard = Tries::new(self).lock(&record.trie, token);
@@ -103,15 +104,14 @@ impl<M: Machine> ObjectLayer<M> {
         Some(pfn)
     }
 
-    /// A frame of zeros for a page of an object.
+    /// A frame of zeros for a page of an object, which the request says.
     #[inline]
     pub(super) fn take_zeros(
         &self,
         (object, index): (SlabRef, u64),
         (want, va): (&AllocRequest, Va),
     ) -> Result<Pfn, NoMemory> {
-        let want = AllocRequest { use_: Use::Object, ..*want };
-        let pfn = self.frames.alloc(&self.machine, Order::BASE, &want)?;
+        let pfn = self.frames.alloc(&self.machine, Order::BASE, want)?;
         self.clear_page(pfn, va);
         Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
         Ok(pfn)

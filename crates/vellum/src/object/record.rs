@@ -325,8 +325,7 @@ impl ObjectRecord {
     /// Pages that have at least one byte of it.
     #[inline]
     pub fn pages(&self) -> u64 {
-        // Does not wrap: a size is at most `MOST_BYTES`.
-        (self.bytes() + (PAGE_SIZE as u64 - 1)) >> PAGE_SHIFT
+        pages_of(self.bytes())
     }
 
     /// Whether the page at an index has at least one byte of it.
@@ -371,6 +370,13 @@ impl ObjectRecord {
         let bits = bits | u64::from(seals.write) << 2;
         self.seals.fetch_or(bits, Ordering::Release);
     }
+}
+
+/// Pages that an object of a size has.
+#[inline]
+pub(crate) fn pages_of(bytes: u64) -> u64 {
+    // Does not wrap: a size is at most `MOST_BYTES`.
+    (bytes + (PAGE_SIZE as u64 - 1)) >> PAGE_SHIFT
 }
 
 /// The owner of an object's pages.

@@ -128,7 +128,12 @@ impl<M: Machine> WriteForced<'_, M> {
                 Some(ObjectFault(self.0).copy_mapped(&seen, pfn).map(Forced::Look))
             }
             (Entry::Shared(pfn, flags), _) if !flags.write && attrs.is_tracked_view() => {
-                let noted = ObjectFault(self.0).write_mapped(&seen, (pfn, flags), epoch);
+                let noted = ObjectFault(self.0).write_mapped(
+                    &seen,
+                    FaultRequest::own(seen.va),
+                    (pfn, flags),
+                    epoch,
+                );
                 Some(noted.map(Forced::Look))
             }
             (Entry::Shared(first, flags), order) => {

@@ -238,7 +238,7 @@ impl<'a> Node<'a> {
         Lock::<sync::TableLock>::from_word(record.lock_word()).lock(m, above, self.pfn.0)
     }
     /// The same inside an epoch, for faults.
-    #[inline]
+    #[inline(always)]
     pub fn lock_inside<'g, M: Machine, H: Above<sync::TableLock>>(
         self,
         epoch: &'g EpochGuard<'_, M>,

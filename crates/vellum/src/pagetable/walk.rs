@@ -18,16 +18,13 @@ impl<M: Machine> PageTables<M> {
     /// Goes down to the entry that decides about `va`. Inside an epoch, or under the mmap lock.
     #[inline(always)]
     pub fn descend_entry(&self, space: &SpaceRecord, va: Va) -> Place<'_> {
-        match self.descend_straight(space, va) {
-            Some((table, raw)) => self.found(table, Level::ONE, va, raw),
-            None => self.descend_part(space, va),
-        }
+        self.descend_straight(space, va).unwrap_or_else(|| self.descend_part(space, va))
     }
 
     /// All the way down to a lowest node, if there is one for the address. Nothing is kept of the
     /// way there.
     #[inline(always)]
-    fn descend_straight(&self, space: &SpaceRecord, va: Va) -> Option<(Pfn, u64)> {
+    pub fn descend_straight(&self, space: &SpaceRecord, va: Va) -> Option<Place<'_>> {
         let m = &self.machine;
         let mut table = space.root();
         if self.top() > Level(4) {
@@ -44,7 +41,8 @@ impl<M: Machine> PageTables<M> {
             };
             table = next;
         }
-        Some((table, m.entry(table, Level::ONE.slot(va))))
+        let raw = m.entry(table, Level::ONE.slot(va));
+        Some(self.found(table, Level::ONE, va, raw))
     }
 
     /// Down to wherever the way ends.

@@ -317,13 +317,13 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-present", Some(463), |vm| {
+        ..row("fault-object-present", Some(454), |vm| {
             let (space, _object) = object(vm);
             vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
             touch_object(vm, &space, Access::Read, measured)
         })
     },
-    row("fault-object-present-and-15-around", Some(1442), |vm| {
+    row("fault-object-present-and-15-around", Some(1341), |vm| {
         let (space, _object) = object(vm);
         vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
         let before = vm.stats().get(Counter::Mapped);
@@ -338,12 +338,12 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-first-write", Some(673), |vm| {
+        ..row("fault-object-first-write", Some(464), |vm| {
             let (space, _object) = file(vm);
             touch_object(vm, &space, Access::Write, measured)
         })
     },
-    row("fault-object-made", Some(727), |vm| {
+    row("fault-object-made", Some(705), |vm| {
         let (space, object) = object(vm);
         vm.objects().punch(&object, 0, BYTES).expect("no pager");
         touch_object(vm, &space, Access::Write, measured)

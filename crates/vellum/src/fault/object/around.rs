@@ -6,8 +6,6 @@
 //! them. Nothing is read from a pager, and no page is made. A page that is mapped so is not marked
 //! as accessed where hardware sets the mark itself.
 
-use core::iter;
-
 use crate::addr::{Level, Order, Pfn};
 use crate::config::MOST_AROUND;
 use crate::entry::{Codec, Entry, Flags};
@@ -17,12 +15,13 @@ use crate::fault::{Faults, Seen, Step};
 use crate::frame::{Data, Record};
 use crate::machine::{Act, Machine, Work};
 use crate::object::{
-    BLOCK_PAGES, FindPage, ObjectRecord, PageMark, Run, TrieEntry, TriePlace, page_in,
+    BLOCK_PAGES, FindPage, ObjectRecord, PageMark, Run, TrieEntry, TriePlace, page_in, pages_of,
 };
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault};
 use crate::stats::Counter;
+use crate::sync::atomic::AtomicU64;
 use crate::sync::{EpochGuard, Token};
 
 /// The page of the fault, inside the epoch in which it was found.
@@ -42,6 +41,14 @@ struct Mapped {
     pages: i64,
 }
 
+impl Mapped {
+    #[inline(always)]
+    fn add(&mut self, is_first: bool) {
+        self.entries += 1;
+        self.pages += i64::from(is_first);
+    }
+}
+
 pub(crate) struct Around<'v, M: Machine>(pub &'v Faults<M>);
 
 over!(Around, Faults);
@@ -49,7 +56,7 @@ over!(Around, Faults);
 impl<'v, M: Machine> Around<'v, M> {
     /// Maps a present page of an object, and those around it. A read of a program, on a base page
     /// that is reserved. Without a page: it is mapped already.
-    #[inline(never)]
+    #[inline(always)]
     pub fn map(
         self,
         seen: &Seen<'_>,
@@ -59,10 +66,10 @@ impl<'v, M: Machine> Around<'v, M> {
     ) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         let block = self.config.file_around.min(MOST_AROUND).frames();
-        let before = (spot.slot as u64 & (block - 1)).min(index);
+        let in_block = spot.slot as u64 & (block - 1);
+        let (before, bytes) = (in_block.min(index), object.bytes());
         // Up to the block's end, and the object's.
-        let after = block - (spot.slot as u64 & (block - 1));
-        let after = after.min(object.pages().saturating_sub(index)).max(1);
+        let after = (block - in_block).min(pages_of(bytes).saturating_sub(index));
 
         let mut top = Token::top();
         let _guard = spot.node.lock_inside(epoch, &mut top);
@@ -70,20 +77,19 @@ impl<'v, M: Machine> Around<'v, M> {
             return Ok(Step::Again);
         }
         let mut mapped = Mapped::default();
-        let part = Part { object, first: index - before, index, end: index + after };
+        let part = Part { object, bytes, first: index - before, index, end: index + after };
         let mut slots = None;
         if let Some(FoundPage { pfn, frame, dirty, place }) = page {
             let flags = entry_flags(seen, Access::Read, dirty);
-            mapped.pages = i64::from(ObjectFrame(self.0).add_mapping_in(frame)?);
+            mapped.add(ObjectFrame(self.0).add_mapping_in(frame)?);
             self.store(spot.node.pfn, spot.slot, Level::ONE, Entry::Shared(pfn, flags));
-            mapped.entries = 1;
-            slots = place.slots(index, part.first..part.end);
+            slots = place.slots_around(index, before, after);
         }
         // What decides about the others was seen before the lock, and may have been edited since.
         if seen.space.is_unedited(seen.edits) {
             let more = match slots {
                 Some(slots) if is_of_one(seen) => {
-                    self.map_part(seen, &part, slots.iter().map(page_in), |_| true, epoch)
+                    self.map_part(seen, &part, slots, |_| true, epoch)
                 }
                 _ => self.map_parts(seen, part, epoch),
             };
@@ -113,16 +119,15 @@ impl<'v, M: Machine> Around<'v, M> {
             let (more, pages) = match FindPage(self.0).run_at(part.object, part.first, epoch) {
                 Run::Pages(slots) => {
                     let slots = &slots[..slots.len().min((part.end - part.first) as usize)];
-                    let pages = slots.iter().map(page_in);
-                    let more = self.map_part(seen, &part, pages, is_of_region, epoch);
+                    let more = self.map_part(seen, &part, slots, is_of_region, epoch);
                     (more, slots.len() as u64)
                 }
                 Run::One(Some(block)) if block.order() != Order::BASE => {
                     (self.map_part_of_block(seen, &part, block), part.in_block())
                 }
                 Run::One(entry) => {
-                    let page = iter::once(entry);
-                    (self.map_part(seen, &part, page, is_of_region, epoch), 1)
+                    let page = [AtomicU64::new(entry.map_or(0, TrieEntry::raw))];
+                    (self.map_part(seen, &part, &page, is_of_region, epoch), 1)
                 }
             };
             part.first += pages;
@@ -139,16 +144,16 @@ impl<'v, M: Machine> Around<'v, M> {
         self,
         seen: &Seen<'_>,
         part: &Part<'_>,
-        pages: impl Iterator<Item = Option<TrieEntry>>,
+        slots: &[AtomicU64],
         is_of_region: impl Fn(usize) -> bool,
         epoch: &EpochGuard<'_, M>,
     ) -> Mapped {
         let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
         let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
         let clean = self.leaf(seen, false);
-        for (n, entry) in pages.enumerate() {
+        for n in 0..slots.len() {
             let slot = first.wrapping_add(n);
-            if let Some(entry) = entry
+            if let Some(entry) = slots.get(n).and_then(page_in)
                 && m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
                 && is_of_region(slot)
                 && let frame = self.frames.record(entry.pfn())
@@ -157,13 +162,12 @@ impl<'v, M: Machine> Around<'v, M> {
                     true => Some(clean),
                     false => self.other_leaf(seen, part, (n, entry), epoch),
                 }
-                // Asked after that, as in `ObjectFault::serve`.
-                && part.object.still_has(part.first + n as u64)
+                // Asked after that, as in `ObjectFault::serve`: of another size, nothing more.
+                && part.object.bytes() == part.bytes
                 && let Ok(is_first) = ObjectFrame(self.0).add_mapping_in(frame)
             {
                 m.set_entry(node, slot, leaf | entry.pfn().addr());
-                mapped.entries += 1;
-                mapped.pages += i64::from(is_first);
+                mapped.add(is_first);
             }
         }
         mapped
@@ -171,6 +175,7 @@ impl<'v, M: Machine> Around<'v, M> {
 
     /// [`leaf`](Self::leaf) of a page that was read ahead, or whose word says that it is dirty;
     /// `None` if it is not to be mapped.
+    #[cold]
     #[inline(never)]
     fn other_leaf(
         self,
@@ -203,12 +208,11 @@ impl<'v, M: Machine> Around<'v, M> {
             let (slot, pfn) = (first.wrapping_add(n as usize), block.pfn().add(from + n));
             if m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
                 && self.is_of_region(seen, slot)
-                && part.object.has_page(part.first + n)
+                && part.object.bytes() == part.bytes
                 && let Ok(is_first) = ObjectFrame(self.0).add_mapping(pfn)
             {
                 m.set_entry(node, slot, leaf | pfn.addr());
-                mapped.entries += 1;
-                mapped.pages += i64::from(is_first);
+                mapped.add(is_first);
             }
         }
         mapped
@@ -236,6 +240,8 @@ fn is_of_one(seen: &Seen<'_>) -> bool {
 /// Indices of the pages around a fault, from one on.
 struct Part<'e> {
     object: &'e ObjectRecord,
+    /// Its size, which the end of the pages is before.
+    bytes: u64,
     first: u64,
     /// That of the fault.
     index: u64,

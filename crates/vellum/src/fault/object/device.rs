@@ -45,6 +45,10 @@ impl<M: Machine> DeviceFault<'_, M> {
         };
         let path = self.unlinked_path(seen.spot.at, seen.va, level)?;
         let done = self.plant(seen, path, leaf, false);
-        Ok(if done { Step::Done(Fault::Object) } else { Step::Again })
+        if !done {
+            return Ok(Step::Again);
+        }
+        self.count_fault(ask, self.counters_here());
+        Ok(Step::Done(Fault::Object))
     }
 }

@@ -24,7 +24,7 @@ use crate::fault::object::{BlockFault, Split};
 use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::{AllocRequest, Record, SlabRef};
-use crate::machine::{Act, Machine};
+use crate::machine::{Act, Machine, Use};
 use crate::object::{AtPlace, Fetch, FindPage, ObjectIo, Present, TriePlace};
 use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::UnlinkedPath;
@@ -58,29 +58,47 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     ) -> Result<Step, FaultError> {
         if let Some((object, index)) = self.object_at(seen.region, seen.va) {
             let (record, counters) = (self.object(object), self.counters_here());
-            let found = match FindPage(self.0).present_in(record, index, &epoch, counters) {
+            match FindPage(self.0).present_in(record, index, &epoch, counters) {
                 Present::Page { pfn, frame, dirty, place } if record.still_has(index) => {
                     if !ask.writes() && self.maps_around(ask) {
                         let page = Some(FoundPage { pfn, frame, dirty, place });
                         // In memory, where other pages are mapped without.
-                        return Around(self.0).map(&{ seen }, (record, index), page, &epoch);
+                        let step = Around(self.0).map(&{ seen }, (record, index), page, &epoch);
+                        return self.counted(step, ask, counters);
                     }
-                    Some(((pfn, frame), dirty))
+                    let flags = entry_flags(&seen, ask.access, dirty);
+                    let step = self.map_found(&seen, (pfn, frame), flags, &epoch, counters);
+                    return self.counted(step, ask, counters);
                 }
                 Present::Ahead => return Ok(Step::FetchNext),
                 Present::Absent(place) if record.pager().is_none() => {
-                    let zeros = (&self.want(&seen), ask.va);
-                    let made = self.make_page_near((object, index), place, zeros, &epoch);
-                    made.map(|pfn| ((pfn, self.frames.record(pfn)), false))
+                    let want = AllocRequest { use_: Use::Object, ..self.want(&seen) };
+                    let zeros = (&want, ask.va);
+                    if let Some(pfn) = self.make_page_near((object, index), place, zeros, &epoch) {
+                        let page = (pfn, self.frames.record(pfn));
+                        let flags = entry_flags(&seen, ask.access, false);
+                        let step = self.map_found(&seen, page, flags, &epoch, counters);
+                        return self.counted(step, ask, counters);
+                    }
                 }
-                _ => None,
-            };
-            if let Some((page, dirty)) = found {
-                let flags = entry_flags(&seen, ask.access, dirty);
-                return self.map_found(&seen, page, flags, &epoch, counters);
+                _ => {}
             }
         }
         self.serve(&{ seen }, (ask, false), epoch)
+    }
+
+    /// Counts the fault, if it is served.
+    #[inline(always)]
+    fn counted(
+        self,
+        step: Result<Step, FaultError>,
+        ask: FaultRequest,
+        counters: &CpuCounters,
+    ) -> Result<Step, FaultError> {
+        if let Ok(Step::Done(_)) = step {
+            self.count_fault(ask, counters);
+        }
+        step
     }
 
     /// Whether pages around that of a read fault are mapped.
@@ -93,6 +111,20 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     /// will do.
     #[inline(never)]
     pub fn serve(
+        self,
+        seen: &Seen<'_>,
+        (ask, huge): (FaultRequest, bool),
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let step = self.serve_uncounted(seen, (ask, huge), epoch)?;
+        if let Step::Done(Fault::Object) = step {
+            self.count(Counter::Faults, i64::from(ask.origin == FaultOrigin::Program));
+        }
+        Ok(step)
+    }
+
+    #[inline(always)]
+    fn serve_uncounted(
         self,
         seen: &Seen<'_>,
         (ask, huge): (FaultRequest, bool),
@@ -128,7 +160,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 self.map_and_around(seen, ask, (object, index), page, &epoch)
             }
             Present::Page { frame, pfn, place, .. } => {
-                if !self.at((object, index), place).mark_dirty(frame, &epoch) {
+                if !self.at((object, index), place).mark_dirty(frame, self.counters_here(), &epoch)
+                {
                     return Ok(self.note_write((object, index), epoch));
                 }
                 self.map_page(seen, pfn, entry_flags(seen, ask.access, true), &epoch)
@@ -257,6 +290,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     pub fn write_mapped(
         self,
         seen: &Seen<'_>,
+        ask: FaultRequest,
         (pfn, flags): (Pfn, Flags),
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
@@ -265,8 +299,11 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         };
         let (record, counters) = (self.object(object), self.counters_here());
         match FindPage(self.0).present_in(record, index, &epoch, counters) {
-            Present::Page { pfn: there, frame, dirty, place } if there == pfn => {
-                if !dirty && !self.at((object, index), place).mark_dirty(frame, &epoch) {
+            Present::Page { pfn: there, frame, dirty, place }
+                if there == pfn && seen.spot.level == Level::ONE =>
+            {
+                let at = AtPlace { objects: self.0, record, index, place };
+                if !dirty && !at.mark_dirty(frame, counters, &epoch) {
                     return Ok(self.note_write((object, index), epoch));
                 }
             }
@@ -282,11 +319,13 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 return Ok(Step::Again);
             }
             let flags = Flags { write: true, accessed: true, dirty: true, ..flags };
-            self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Shared(pfn, flags));
+            self.write_entry(spot.node.pfn, spot.slot, Level::ONE, Entry::Shared(pfn, flags));
         }
         if !self.rules.fault_invalidates {
             self.flush_here(seen.space, seen.va);
         }
+        self.count_fault(ask, counters);
+        drop(epoch);
         Ok(Step::Done(Fault::Object))
     }
 
@@ -388,7 +427,11 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             (Some(seen), Present::Page { pfn, frame, dirty, place })
                 if dirty
                     || !is_to_be_noted(&seen, ask)
-                    || self.at((object, index), place).mark_dirty(frame, &epoch) =>
+                    || self.at((object, index), place).mark_dirty(
+                        frame,
+                        self.counters_here(),
+                        &epoch,
+                    ) =>
             {
                 let flags = entry_flags(&seen, ask.access, dirty || is_to_be_noted(&seen, ask));
                 self.map_below(&seen, (pfn, flags), path, &epoch)

@@ -18,7 +18,8 @@ pub fn set_mark<'e, M: Machine>(
     let slot = node.slot_of(index);
     touch(&edit.objects.machine, slot, true);
     slot.store(slot.load(Ordering::Relaxed) | mark.bit(), Ordering::Release);
-    let (before, after) = (header.counts(), header.counts().marked(mark, 1));
+    let before = header.counts();
+    let after = before.marked(mark, 1);
     header.set_counts(after);
     if !before.has(mark) {
         edit.marks_changed(node, after.marks());

@@ -55,7 +55,7 @@ impl<'a> Node<'a> {
     /// How many slots it has.
     #[inline]
     pub fn slots(self) -> usize {
-        1 << self.word.width()
+        self.word.last() + 1
     }
 
     /// The slots from that of an index to the last one.

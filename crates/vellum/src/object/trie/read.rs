@@ -15,7 +15,6 @@
 //! the mark of the dead first.
 
 use core::cell::Cell;
-use core::ops::Range;
 
 use super::Trie;
 use super::edit::prefix;
@@ -64,16 +63,17 @@ impl<'r> TriePlace<'r> {
         }
     }
 
-    /// The slots of indices of base pages, if all of them lie in the node where another one was
-    /// found. In a node that is dead by now they are of the epoch of that.
-    #[inline]
-    pub fn slots(self, found: u64, indices: Range<u64>) -> Option<&'r [AtomicU64]> {
-        let Range { start, end } = indices;
-        // The node covers what was found there.
-        let lies_in =
-            |node: &Node<'r>| ((found ^ start) | (found ^ (end - 1))) >> node.word.top() == 0;
-        let node = self.node.filter(|node| node.word.level() == 0).filter(lies_in)?;
-        node.slots_from(start).get(..(end - start) as usize)
+    /// The slots of so many indices before one that was found here, and so many from it on, if all
+    /// of them are base pages of the node. In a node that is dead by now they are of the epoch of
+    /// the lookup.
+    #[inline(always)]
+    pub fn slots_around(self, found: u64, before: u64, after: u64) -> Option<&'r [AtomicU64]> {
+        let node = self.node?;
+        let slot = node.word.digit(found);
+        if node.word.level() != 0 || before > slot as u64 {
+            return None;
+        }
+        node.slots_from(found - before).get(..(before + after) as usize)
     }
 
     /// The lowest node on the way to the index.

@@ -112,6 +112,11 @@ impl TrieEntry {
     pub fn with_mark(self, mark: PageMark) -> TrieEntry {
         TrieEntry(self.0 | mark.bit())
     }
+    /// As a slot has it, but for its index.
+    #[inline]
+    pub(crate) fn raw(self) -> u64 {
+        self.0
+    }
     /// The word of this entry at an index.
     #[inline]
     pub(in super::super) fn at(self, index: u64) -> Word {
@@ -215,8 +220,12 @@ impl Word {
     /// Of a node: the slot of an index.
     #[inline]
     pub fn digit(self, index: u64) -> usize {
-        let mask = 7 | (0u64.wrapping_sub(self.0 & 1) & 0x1f8);
-        (index >> self.level() & mask) as usize
+        (index >> self.level()) as usize & self.last()
+    }
+    /// Of a node: its last slot.
+    #[inline]
+    pub fn last(self) -> usize {
+        7 | (0usize.wrapping_sub(self.0 as usize & 1) & 0x1f8)
     }
     /// Of a node: some indices that it covers are 2^21 or above.
     #[inline]

@@ -93,13 +93,13 @@ impl<'v, M: Machine> Intervals<'v, M> {
                 return if pair.slot() <= slot { pair.region() } else { None };
             }
         }
-        self.region_among(slot)
+        Self::region_among(self.regions, node, slot)
     }
 
+    /// The same of a node with any number of pairs, which is handed on in registers.
     #[inline(never)]
-    fn region_among(&self, slot: usize) -> Option<SlabRef> {
-        let m = &self.regions.machine;
-        let node = self.node;
+    fn region_among(regions: &Regions<M>, node: Node<'_>, slot: usize) -> Option<SlabRef> {
+        let m = &regions.machine;
         loop {
             let seen = node.sequence().begin(m);
             let listed = node.state().listed();
@@ -125,7 +125,7 @@ impl<'v, M: Machine> Intervals<'v, M> {
                 continue;
             }
             let words =
-                list.map_or(&[] as &[AtomicU64], |list| self.regions.list_words(list, about >> 16));
+                list.map_or(&[] as &[AtomicU64], |list| regions.list_words(list, about >> 16));
             let pairs =
                 Pairs { node, list: Some((words, about >> 16)), len: (about & 0xffff) as usize };
             let found = pairs.find(slot);
