@@ -37,8 +37,11 @@ pub enum PageRange {
     Whole,
     /// A page where nothing is mapped, in the same table.
     Hole,
-    /// As long as [`PageRange::Both`], where nothing is mapped, in another table.
+    /// As long as [`PageRange::Both`], where nothing is mapped, in another table, at a distance of
+    /// whole tables.
     Far,
+    /// A page where nothing is mapped, in another table, at another distance.
+    Odd,
 }
 
 /// What one call or access does. Words are numbered in their page.
@@ -241,6 +244,7 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
     const RW: Rights = Rights::READ_WRITE;
     const RX: Rights = Rights::READ_EXEC;
     const HOLE: PageChoice = PageChoice::Extent(3);
+    const FAR: PageChoice = PageChoice::Extent(5);
     match op {
         Op::Map => vec![
             Line::new("map", &[Map(PageRange::Hole, RW)]),
@@ -276,6 +280,14 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Remap => vec![
             Line::new("remap", &[Remap(PageRange::Page, PageRange::Hole)]),
             Line::new("remap-both", &[Remap(PageRange::Both, PageRange::Far)]),
+            Line::new(
+                "remap-load",
+                &[Remap(PageRange::Both, PageRange::Far), Load(FAR, 1), Load(FAR, 1)],
+            ),
+            Line::new(
+                "remap-odd",
+                &[Unmap(PageRange::Next), Remap(PageRange::Page, PageRange::Odd)],
+            ),
         ],
         Op::DontNeed => {
             vec![

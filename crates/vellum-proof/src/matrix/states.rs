@@ -395,6 +395,7 @@ impl Places {
             PageRange::Whole => (AT, 2 * MIB2),
             PageRange::Hole => (self.extents[if self.huge { 4 } else { 3 }].start, PAGE),
             PageRange::Far => (self.extents[5].start, both),
+            PageRange::Odd => (self.extents[6].start, PAGE),
         };
         (Va(start), bytes)
     }

@@ -5,7 +5,7 @@ use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
 use crate::fault::Faults;
 use crate::frame::SlabRef;
-use crate::machine::{Act, Machine, Verb, Work};
+use crate::machine::{Machine, Verb, Work};
 use crate::object::{INDEX_END, ObjectPart, Source};
 use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
@@ -261,45 +261,31 @@ impl<M: Machine> Map<'_, M> {
             Unmap(self.0).take_out(edit, range, Leftover::Edges);
         }
         self.assign(edit, range, region);
-        self.reserve(self.root(edit.space), range, Entry::Reserved);
+        self.reserve(self.root(edit.space), range);
         Ok(())
     }
 
-    /// Writes a reserved entry, or what shall become one, into every slot of an open range that has
-    /// nothing.
-    pub(super) fn reserve(self, at: Cursor<'_>, range: VaRange, entry: Entry) {
+    /// Writes a reserved entry into every slot of an open range, which has nothing.
+    fn reserve(self, at: Cursor<'_>, range: VaRange) {
         let m = &self.machine;
         let (node, level) = (at.node, at.level);
         let p = at.part(range);
-        let mut tables = false;
         if p.whole_first < p.whole_end {
             let mut top = Token::top();
             let _guard = node.lock(m, &mut top);
-            let mut count = node.state().count();
             for slot in p.whole_first..p.whole_end {
-                if m.entry(node.pfn, slot) == 0 {
-                    self.store(node.pfn, slot, level, entry);
-                    count += 1;
-                } else {
-                    tables = true;
-                }
+                self.store(node.pfn, slot, level, Entry::Reserved);
             }
-            m.work(Work::Entry, (p.whole_end - p.whole_first) as u64);
-            node.set_state(node.state().with_count(count));
-        }
-        let mut below = |slot: usize| {
-            if let Entry::Table(child) = self.load(node.pfn, slot, level) {
-                self.reserve(at.below(slot, self.node(child)), range, entry);
-            }
-        };
-        // Tables under whole slots are those a remap opened where one region ends and the next
-        // begins.
-        if tables {
-            (p.whole_first..p.whole_end).for_each(&mut below);
+            let slots = (p.whole_end - p.whole_first) as u64;
+            m.work(Work::Entry, slots);
+            node.set_state(node.state().with_count(node.state().count() + slots));
         }
         for slot in p.ends() {
-            if !p.covers(slot) && level > Level::ONE {
-                below(slot);
+            if !p.covers(slot)
+                && level > Level::ONE
+                && let Entry::Table(child) = self.load(node.pfn, slot, level)
+            {
+                self.reserve(at.below(slot, self.node(child)), range);
             }
         }
     }

@@ -116,9 +116,17 @@ impl<M: Machine> Unmap<'_, M> {
         self.reap_node(&mut Reap { edit, range, leftover, flushed }, self.root(space));
     }
 
-    /// The same for a part of one lowest node that keeps other entries, which nothing has to be
-    /// opened or cut off for: one descent instead of three. `false` if the range is another, and
-    /// nothing was done.
+    /// The second pass alone, of a range in which all that goes is marked, and was flushed.
+    pub(super) fn reap_marked(self, edit: &mut Edit<'_>, range: VaRange, flushed: Flushed) {
+        edit.space.note_hole(range.end(), self.user_end());
+        let root = self.root(edit.space);
+        let leftover = Leftover::Nothing;
+        self.reap_node(&mut Reap { edit, range, leftover, flushed }, root);
+    }
+
+    /// [`take_out`](Self::take_out) for a part of one lowest node that keeps other entries, which
+    /// nothing has to be opened or cut off for: one descent instead of three. `false` if the range
+    /// is another, and nothing was done.
     pub(super) fn take_out_in_table(
         self,
         edit: &mut Edit<'_>,

@@ -75,6 +75,8 @@ impl<M: Machine> PageTables<M> {
             match M::Codec::decode(self.visit_entry(table, level.slot(va)), level) {
                 Entry::Table(child) => (table, level) = (child, level.child()),
                 Entry::Empty if !create => return None,
+                // It goes as a whole, or moves: no end of a range cuts what is in it.
+                Entry::Detached(_) => return None,
                 _ => {
                     let mut last = level.child();
                     while !va.is_aligned(last.entry_bytes()) {

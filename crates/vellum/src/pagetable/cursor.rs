@@ -69,7 +69,7 @@ pub(crate) struct SlotRange {
 
 /// The part of `range` in the node of `level` whose first address is `base`. They meet.
 #[inline]
-fn part(level: Level, base: u64, range: VaRange) -> SlotRange {
+pub(crate) fn part(level: Level, base: u64, range: VaRange) -> SlotRange {
     let shift = level.shift();
     let bytes = level.entry_bytes();
     let start = range.start().0.max(base) - base;

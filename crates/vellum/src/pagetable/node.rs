@@ -87,6 +87,9 @@ impl NodeState {
     pub fn with_dead(self) -> NodeState {
         NodeState(self.0 | DEAD)
     }
+    pub fn without_dead(self) -> NodeState {
+        NodeState(self.0 & !DEAD)
+    }
     pub fn with_listed(self, listed: u64) -> NodeState {
         NodeState(self.0 & !(7 << LISTED_SHIFT) | listed << LISTED_SHIFT)
     }
@@ -175,7 +178,8 @@ impl<'a> Node<'a> {
         (word & ROOT == 0)
             .then_some((Pfn(word & PARENT_PFN), (word >> PARENT_SLOT_SHIFT & 0x1ff) as usize))
     }
-    fn set_parent(self, parent: Option<(Pfn, usize)>) {
+    /// Says where a node will be that is nowhere: new, or dead and reached by nobody any more.
+    pub fn set_parent(self, parent: Option<(Pfn, usize)>) {
         let word = match parent {
             Some((pfn, slot)) => pfn.0 | (slot as u64) << PARENT_SLOT_SHIFT,
             None => ROOT,

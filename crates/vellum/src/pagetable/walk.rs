@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use crate::addr::{Level, Pfn, Va, VaRange};
+use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
@@ -140,7 +140,12 @@ impl<M: Machine> PageTables<M> {
     /// One hold of a node's lock: up to a table, or an entry that is in transit. Says how far it
     /// came.
     #[inline(always)]
-    fn alter_run<F>(&self, at: Cursor<'_>, (mut slot, end): (usize, usize), change: &mut F) -> usize
+    pub fn alter_run<F>(
+        &self,
+        at: Cursor<'_>,
+        (mut slot, end): (usize, usize),
+        change: &mut F,
+    ) -> usize
     where
         F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
@@ -170,7 +175,26 @@ impl<M: Machine> PageTables<M> {
         if let Some(part) = self.in_table(space, range) {
             return self.all_in_table(&part, |entry| !matches!(entry, Entry::Empty));
         }
-        self.scan(space, range, &mut |_, _, entry| !matches!(entry, Entry::Empty))
+        self.is_full(self.root(space), range)
+    }
+
+    fn is_full(&self, at: Cursor<'_>, range: VaRange) -> bool {
+        let p = at.part(range);
+        let slots = (p.end - p.first) as u64;
+        // A table that has fewer entries than the range takes has holes, and one that has all has
+        // none.
+        if at.node.state().count() < slots {
+            return false;
+        }
+        if at.level == Level::ONE {
+            let m = &self.machine;
+            return slots == ENTRIES as u64
+                || self.scanned(p.first, p.end).all(|slot| m.entry(at.node.pfn, slot) != 0);
+        }
+        self.scanned(p.first, p.end).all(|slot| match self.load(at.node.pfn, slot, at.level) {
+            Entry::Table(child) => self.is_full(at.below(slot, self.node(child)), range),
+            entry => !matches!(entry, Entry::Empty),
+        })
     }
 
     /// Whether none of it does. Under the mmap lock.

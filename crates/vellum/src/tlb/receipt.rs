@@ -51,6 +51,12 @@ impl Receipt {
         self.tables = true;
     }
 
+    /// Whether a table node went.
+    #[inline]
+    pub fn has_table(&self) -> bool {
+        self.tables
+    }
+
     /// Whether nothing was noted.
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -3,7 +3,7 @@
 //! A subtree that goes as a whole costs its parent one entry; what is in it is looked at once
 //! before the flush, to mark the nodes so that no fault adds to them, and once after, to let go of
 //! the pages. Nobody else touches it in between or after, so nothing here holds a lock for longer
-//! than a mark. Nodes leave empty of entries.
+//! than a mark. Nodes leave with no entry that keeps a page.
 
 use crate::addr::{Level, Pfn, VaRange};
 use crate::entry::{Busy, Codec, Entry};
@@ -55,6 +55,43 @@ impl<M: Machine> Regions<M> {
                 slot += 1;
             }
             m.work(Work::Scan, slot as u64);
+        }
+    }
+
+    /// The opposite of [`mark_subtree_dead`](Self::mark_subtree_dead), of a subtree that nobody has
+    /// reached since every CPU left the epoch in which it could: what is in it is as it was.
+    pub(crate) fn revive_subtree(&self, table: Pfn, level: Level) {
+        let node = self.node(table);
+        if level > Level::ONE {
+            let (mut left, mut slot) = (node.state().count(), 0);
+            while left != 0 && slot < self.slots(level) {
+                match self.load(table, slot, level) {
+                    Entry::Empty => {}
+                    Entry::Table(child) => {
+                        self.revive_subtree(child, level.child());
+                        left -= 1;
+                    }
+                    _ => left -= 1,
+                }
+                slot += 1;
+            }
+            self.machine.work(Work::Scan, slot as u64);
+        }
+        let mut top = Token::top();
+        let _guard = node.lock(&self.machine, &mut top);
+        node.set_state(node.state().without_dead());
+    }
+
+    /// Takes every interval of a dead subtree: what the nodes above it say holds for all of it.
+    pub(crate) fn clear_intervals(&self, table: Pfn, level: Level, deferred: &mut DeferredFree) {
+        let node = self.node(table);
+        self.intervals(node).clear(deferred);
+        if level > Level::ONE {
+            for slot in self.scanned(0, self.slots(level)) {
+                if let Entry::Table(child) = self.load(table, slot, level) {
+                    self.clear_intervals(child, level.child(), deferred);
+                }
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! a space's memory of its latest region); the last one to go puts the region on the verb's list of
 //! deferred frees, which is emptied when no lock-free reader can still hold it.
 
+use crate::addr::Va;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::rmap::attachment::Attach;
@@ -31,7 +32,7 @@ pub(crate) struct Region {
     /// Chains regions nobody names: a verb's fresh ones, then its deferred frees. Guarded by being
     /// the verb's own.
     pub next: AtomicU64,
-    /// While fresh: the region this one will replace.
+    /// While fresh: the region this one will replace, or of a remap the end of its part.
     origin: AtomicU64,
     /// The attachment of the object that is mapped, 0 for private memory. As `attrs`.
     attachment: AtomicU64,
@@ -82,6 +83,25 @@ impl Region {
     }
     pub fn set_replaces(&self, old: u64) {
         self.origin.store(old, Ordering::Relaxed);
+    }
+    /// While a remap makes it: where the part of the new place ends that it is for, and whether
+    /// its index shift is new.
+    pub fn set_part(&self, end: Va, new_shift: bool) {
+        self.set_replaces(end.0 | u64::from(new_shift));
+    }
+    /// The end of that part.
+    pub fn part_end(&self) -> u64 {
+        self.replaces() & !1
+    }
+    /// The region of the part behind it.
+    pub fn next_part(&self) -> Option<SlabRef> {
+        SlabRef::from_raw(self.next.load(Ordering::Relaxed))
+    }
+    /// The remap is over. Says whether its index shift was new.
+    pub fn end_part(&self) -> bool {
+        let word = self.replaces();
+        self.set_replaces(0);
+        word & 1 != 0
     }
     #[inline]
     pub(super) fn share(&self) {

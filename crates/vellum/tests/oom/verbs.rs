@@ -90,6 +90,12 @@ fn remap_fails_and_succeeds_whole() {
         (Va(GIB - 4 * KIB4), MIB2, 2 * MIB2, FAR, 4),
         (RESERVED, MIB2, MIB2, FAR, 4),
         (PAGES, MIB2, 2 * MIB2 + KIB4, Placement::At(PAGES), 0),
+        // Tables as they are: below one of the second level that is new, one of the third, and one
+        // that moves itself. The last is alone in its table, and so are the small ones.
+        (PAGES, MIB2, MIB2, Placement::At(Va(6 * GIB + 3 * MIB2)), 1),
+        (PAGES, MIB2, MIB2, Placement::At(Va((1 << 39) + MIB2)), 2),
+        (Va(GIB - 4 * KIB4), 4 * KIB4, 4 * KIB4, Placement::At(Va(8 * GIB - 4 * KIB4)), 0),
+        (Va(GIB - 4 * KIB4), 4 * KIB4, 4 * KIB4, Placement::At(Va(6 * GIB + 4 * KIB4)), 2),
         // Over something.
         (RESERVED, 4 * KIB4, 4 * KIB4, over, 2),
         (RESERVED, MIB2, MIB2, over, 2),
@@ -144,6 +150,9 @@ fn a_remap_of_many_regions_fails_and_succeeds_whole() {
                 });
             }
         }
+        // A table that leaves as a whole, and does not come as one.
+        let to = Placement::At(Va(6 * GIB + 3 * MIB2));
+        starve_after(config, stripes, |fx, all| fx.vm.remap(&all[0], Va(2 * GIB), MIB2, MIB2, to));
     }
 }
 

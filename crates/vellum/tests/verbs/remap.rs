@@ -64,3 +64,167 @@ fn a_page_that_moved_is_still_shared_with_the_child_and_broken_right() {
     assert_eq!(seen, [Ok(1), Ok(1), Ok(2)]);
     fx.end([parent, child, again]);
 }
+
+/// What is mapped and touched around a range that moves, as a program sees it.
+fn contents(fx: &Fixture, space: &Space, (from, pages): (u64, u64)) -> Vec<Option<u64>> {
+    let at = |page| Va(from + page * KIB4);
+    let seen = |page| match fx.vm.query(space, at(page)) {
+        Page::Unmapped => None,
+        Page::Mapped { .. } => Some(fx.peek(space, at(page)).unwrap()),
+        _ => Some(0),
+    };
+    (0..pages).map(seen).collect()
+}
+
+#[test]
+fn a_range_moves_with_all_there_is_wherever_tables_begin_and_end() {
+    let starts = [0, 1, 509].map(|page| GIB + page * KIB4);
+    let lengths = [1, 3, 511, 512, 513, 1024, 1030];
+    let distances =
+        [MIB2, 3 * MIB2 + KIB4, GIB - MIB2, GIB, GIB + 509 * KIB4, 512 * GIB - 2 * MIB2];
+    for config in [no_thp(), Config::default(), with_zeros(ZeroHuge::Table)] {
+        let fx = fixture(8192, config);
+        for (start, pages) in starts.into_iter().flat_map(|start| lengths.map(|n| (start, n))) {
+            for (n, distance) in distances.into_iter().enumerate() {
+                let to = start + distance + (pages * KIB4).next_multiple_of(MIB2);
+                let space = fx.mapped(Va(start), pages * KIB4, RW);
+                // A neighbour on one side, on the other, on both, or on none, and one at the new
+                // place.
+                if [1, 3, 5].contains(&n) {
+                    fx.map(&space, Va(start - KIB4), KIB4, RW);
+                }
+                if [2, 3].contains(&n) {
+                    fx.map(&space, Va(start + pages * KIB4), KIB4, RW);
+                }
+                if n == 0 {
+                    fx.map(&space, Va(to - KIB4), KIB4, RW);
+                }
+                if n == 5 {
+                    fx.map(&space, Va(to + pages * KIB4), KIB4, RW);
+                }
+                for page in (0..pages).filter(|page| page % 37 == n as u64 || page + 1 == pages) {
+                    fx.poke(&space, Va(start + page * KIB4), page + 1).unwrap();
+                }
+                fx.peek(&space, Va(start + pages / 2 * KIB4)).unwrap();
+                let around = |from| contents(&fx, &space, (from - KIB4, pages + 2));
+                let (before, there) = (around(start), around(to));
+                let moves = |from, to| {
+                    let bytes = pages * KIB4;
+                    fx.vm.remap(&space, Va(from), bytes, bytes, Placement::At(Va(to)))
+                };
+                let case = (start - GIB, pages, distance);
+                assert_eq!(moves(start, to), Ok(Va(to)), "{case:x?}");
+                fx.check(&[&space]);
+                let ends = [0, pages as usize + 1];
+                let (left, came) = (around(start), around(to));
+                for page in 0..pages as usize + 2 {
+                    let is_end = ends.contains(&page);
+                    let (gone, new) =
+                        if is_end { (before[page], there[page]) } else { (None, before[page]) };
+                    assert_eq!((left[page], came[page]), (gone, new), "{page} of {case:x?}");
+                }
+                assert_eq!(moves(to, start), Ok(Va(start)), "{case:x?}");
+                fx.check(&[&space]);
+                assert_eq!((around(start), around(to)), (before, there), "{case:x?}");
+                fx.end([space]);
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_move_as_they_are() {
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(Va(GIB), 2 * MIB2 + 5 * KIB4, RW);
+    for page in 0..1029 {
+        fx.poke(&space, Va(GIB + page * KIB4), page).unwrap();
+    }
+    fx.vm.activate(&space);
+    let tables = || fx.m().asked.became[Use::Table as usize].get();
+    let flushes = || fx.m().asked.local_flushes.get();
+    // In the same table of the third level: one of the second is new, and the third table of pages
+    // moves too, since nothing else is in it. At the end one of the second level is empty.
+    let (made, flushed) = (tables(), flushes());
+    let bytes = 2 * MIB2 + 5 * KIB4;
+    let to = Va(3 * GIB + MIB2);
+    assert_eq!(fx.vm.remap(&space, Va(GIB), bytes, bytes, Placement::At(to)), Ok(to));
+    assert_eq!((tables() - made, flushes() - flushed), (1, 1));
+    fx.check(&[&space]);
+    // A whole table of the second level.
+    let far = Va(9 * GIB + MIB2);
+    assert_eq!(fx.vm.remap(&space, to, bytes, bytes, Placement::At(far)), Ok(far));
+    assert_eq!((tables() - made, flushes() - flushed), (1, 2));
+    fx.check(&[&space]);
+    // What is mapped beside it afterwards is mapped by rights of its own.
+    let behind = Va(far.0 + bytes);
+    fx.map(&space, behind, KIB4, Attrs::anonymous(Rights::READ));
+    assert_eq!(fx.vm.fault(&space, behind, Access::Write), Err(FaultError::Rights));
+    for page in 0..1029 {
+        assert_eq!(fx.peek(&space, Va(far.0 + page * KIB4)), Ok(page));
+    }
+    fx.vm.deactivate();
+    fx.end([space]);
+}
+
+#[test]
+fn a_table_in_which_something_stays_or_comes_stays() {
+    let fx = fixture(4096, no_thp());
+    // To another slot of the same table, and of the same table of the second level.
+    for (from, to) in [(GIB, GIB + 7 * KIB4), (GIB + KIB4, GIB + 9 * MIB2 + 2 * KIB4)] {
+        let space = fx.mapped(Va(from), 2 * KIB4, RW);
+        fx.poke(&space, Va(from), 8).unwrap();
+        fx.vm.remap(&space, Va(from), 2 * KIB4, 2 * KIB4, Placement::At(Va(to))).unwrap();
+        fx.check(&[&space]);
+        assert_eq!(fx.peek(&space, Va(to)), Ok(8));
+        fx.end([space]);
+    }
+    // Cut inside a table of which the rest goes, and made longer.
+    for (pages, new) in [(600, 520), (600, 512), (600, 700), (600, 1200)] {
+        let space = fx.mapped(Va(GIB), pages * KIB4, RW);
+        for page in (0..pages).step_by(7) {
+            fx.poke(&space, Va(GIB + page * KIB4), page + 1).unwrap();
+        }
+        let to = Va(5 * GIB + MIB2);
+        let moved = fx.vm.remap(&space, Va(GIB), pages * KIB4, new * KIB4, Placement::At(to));
+        assert_eq!(moved, Ok(to));
+        fx.check(&[&space]);
+        for page in 0..new {
+            let value = if page < pages && page % 7 == 0 { page + 1 } else { 0 };
+            assert_eq!(fx.peek(&space, Va(to.0 + page * KIB4)), Ok(value), "page {page}");
+        }
+        assert_eq!(fx.peek(&space, Va(to.0 + new * KIB4)), Err(FaultError::Unmapped));
+        assert_eq!(fx.usage(&space).mapped_pages, new);
+        fx.end([space]);
+    }
+}
+
+#[test]
+fn tables_with_several_regions_move_page_by_page() {
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(Va(GIB), 2 * MIB2, RW);
+    for page in 0..1024 {
+        fx.poke(&space, Va(GIB + page * KIB4), page).unwrap();
+    }
+    let protect = |at, bytes, rights| fx.vm.protect(&space, Va(at), bytes, rights).unwrap();
+    protect(GIB + 100 * KIB4, 50 * KIB4, Rights::READ);
+    protect(GIB + 200 * KIB4, 350 * KIB4, Rights::NONE);
+    let mut from = GIB;
+    for to in [3 * GIB + MIB2, 9 * GIB + MIB2, 9 * GIB + 9 * MIB2, 7 * GIB + KIB4] {
+        let moved = fx.vm.remap(&space, Va(from), 2 * MIB2, 2 * MIB2, Placement::At(Va(to)));
+        assert_eq!(moved, Ok(Va(to)));
+        fx.check(&[&space]);
+        for page in 0..1024 {
+            let (va, write) =
+                (Va(to + page * KIB4), fx.vm.fault(&space, Va(to + page * KIB4), Access::Write));
+            match page {
+                100..150 => {
+                    assert_eq!((write, fx.peek(&space, va)), (Err(FaultError::Rights), Ok(page)))
+                }
+                200..550 => assert_eq!(fx.peek(&space, va), Err(FaultError::Rights)),
+                _ => assert_eq!((write.is_ok(), fx.peek(&space, va)), (true, Ok(page))),
+            }
+        }
+        from = to;
+    }
+    fx.end([space]);
+}

@@ -62,6 +62,21 @@ fn resident(vm: &Bench) -> Space {
     space
 }
 
+/// Moves a resident mapping that is alone in its tables on by a distance, and on.
+fn remap(vm: &Bench, bytes: u64, distance: u64) -> u64 {
+    let (space, times) = (space(vm, bytes, BASE), 8);
+    for va in pages(bytes) {
+        vm.fault(&space, va, Access::Write).expect("a page");
+    }
+    let place = |n: u64| Va(AT.0 + n * distance);
+    measured(&mut || {
+        for n in 0..times {
+            vm.remap(&space, place(n), bytes, bytes, Placement::At(place(n + 1))).expect("memory");
+        }
+    });
+    times
+}
+
 const BASE: Option<HugeAdvice> = Some(HugeAdvice::NoHuge);
 
 /// 1000 mappings beside the one at [`AT`], no two neighbours alike, each with one page.
@@ -250,6 +265,12 @@ pub const ROWS: &[Counted] = &[
         });
         BYTES / PAGE
     }),
+    row("remap-1-page-alone", Some(10_500), |vm| remap(vm, PAGE, (1 << 30) + HUGE)),
+    row("remap-1-page-alone-not-aligned", Some(11_000), |vm| {
+        remap(vm, PAGE, (1 << 30) + HUGE + PAGE)
+    }),
+    row("remap-512-pages-in-tables", Some(15_000), |vm| remap(vm, HUGE, (1 << 30) + HUGE)),
+    row("remap-512-pages-not-aligned", Some(29_000), |vm| remap(vm, HUGE, (1 << 30) + HUGE + PAGE)),
     row("unmap-1-page", Some(510), |vm| {
         let space = resident(vm);
         measured(&mut || {

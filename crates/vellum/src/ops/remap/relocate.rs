@@ -3,32 +3,34 @@
 //!
 //! ```text
 //! regions, index shifts, lists of intervals    made or made room for
-//! stash the old range                          exactly undone if what follows fails
+//! detach what leaves as a whole, stash the rest exactly undone if what follows fails
+//! flush, and wait for who is inside a table that left
 //! count the tables, take their frames           the last that can fail
-//! split at the old range's ends, replace, assign, transfer
+//! split at the old range's ends, replace, assign, lay out
 //! ```
 //! The counts are of a stashed range, so nobody can make them wrong. Rejected: making the new place
 //! while the old one lives, which leaves tables, split leaves and a hole where something was to be
 //! replaced if the last table cannot be had.
 
 use crate::addr::{Level, Va, VaRange};
-use crate::entry::{Busy, Entry};
 use crate::error::NoMemory;
 use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::ops::map::Map;
 use crate::ops::remap::Remap;
+use crate::ops::remap::lay::{Lay, Layout, Tables};
+use crate::ops::remap::leaving::Leaving;
 use crate::ops::remap::single_table::RelocateInTable;
 use crate::ops::remap::stash::Stash;
 use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::boundary::MissingTables;
-use crate::pagetable::cursor::Cursor;
 use crate::pagetable::preallocated::Preallocated;
 use crate::platform::over;
 use crate::space::{Backing, SpaceRecord};
 use crate::sync::atomic::Ordering;
+use crate::tlb::{Flushed, Receipt};
 use crate::vma::edit::Edit;
 use crate::vma::interval::pairs::list_class;
 use crate::vma::interval::undo::Undo;
@@ -40,19 +42,25 @@ pub(crate) struct RemapPlan {
     pub all: VaRange,
     /// What moves.
     pub moved: VaRange,
+    /// Where it goes, and what comes behind it. Wider where a table moves that maps nothing more.
     pub new: VaRange,
     /// Whether something may be in the new place.
     pub replace: bool,
+    /// From old addresses to new ones (wrapping).
+    pub delta: u64,
+    /// How long the new mapping is.
+    pub bytes: u64,
 }
 
 impl RemapPlan {
-    fn delta(&self) -> u64 {
-        self.new.start().0.wrapping_sub(self.moved.start().0)
+    /// Whether there is more at the new place than what moves.
+    pub fn grows(&self) -> bool {
+        self.bytes > self.moved.bytes()
     }
 
     /// Whether all of an entry moves, to where an entry of that level may stand.
-    fn moves_whole(&self, va: Va, level: Level) -> bool {
-        let (bytes, to) = (level.entry_bytes(), Va(va.0.wrapping_add(self.delta())));
+    pub fn moves_whole(&self, va: Va, level: Level) -> bool {
+        let (bytes, to) = (level.entry_bytes(), Va(va.0.wrapping_add(self.delta)));
         va >= self.moved.start() && va.0 + bytes <= self.moved.end().0 && to.is_aligned(bytes)
     }
 }
@@ -60,8 +68,7 @@ impl RemapPlan {
 /// What was made for the new place and is not in it yet.
 #[derive(Default)]
 struct Prepared {
-    /// Regions in the order of their addresses, chained; `replaces` is 1 where its index shift
-    /// is new, too.
+    /// Regions in the order of their parts' addresses, chained.
     first: Option<SlabRef>,
     last: Option<SlabRef>,
     parts: usize,
@@ -70,36 +77,37 @@ struct Prepared {
     class: usize,
 }
 
-/// Counts the tables a new place lacks, by ascending addresses.
-struct TableCount {
-    new: VaRange,
-    /// Where the old range will have been split before.
-    boundaries: [(Va, Option<MissingTables>); 3],
-    /// Where the table counted last begins, by level.
-    last: [u64; 6],
-    tables: usize,
+/// What a remap has when nothing can fail any more.
+struct Taken {
+    flushed: Flushed,
+    cuts: Cuts,
+    tables: Preallocated,
 }
 
-impl TableCount {
-    fn new(new: VaRange) -> TableCount {
-        TableCount { new, boundaries: [(Va(0), None); 3], last: [u64::MAX; 6], tables: 0 }
+/// Where the old range will have been split before the new place is laid out.
+pub(super) struct Cuts([(Va, Option<MissingTables>); 3]);
+
+impl Cuts {
+    /// Whether they make the table with entries of `level` that covers the address.
+    pub fn make(&self, va: Va, level: Level) -> bool {
+        self.0.iter().any(|cut| makes(cut, va, level))
     }
-    /// Whether the old place's ends make the table with entries of `level` that covers the address.
-    fn is_cut(&self, va: Va, level: Level) -> bool {
-        let base = |va: Va| va.align_down(level.entry_bytes() << 9);
-        self.boundaries.iter().any(|&(at, lack)| {
-            let made = lack.is_some_and(|lack| lack.last <= level && level <= lack.below);
-            made && base(at) == base(va)
-        })
+
+    /// How many tables they make.
+    fn tables(&self) -> usize {
+        let mut tables = 0;
+        for (i, &(va, lack)) in self.0.iter().enumerate() {
+            let levels = lack.map(|lack| lack.last.0..=lack.below.0);
+            let before = |level| self.0[..i].iter().any(|cut| makes(cut, va, Level(level)));
+            tables += levels.into_iter().flatten().filter(|&level| !before(level)).count();
+        }
+        tables
     }
-    /// The table with entries of `level` that covers the address, if it was not seen before: its
-    /// first address and whether it lies in the new place as a whole.
-    fn table(&mut self, va: Va, level: Level) -> Option<bool> {
-        let span = level.entry_bytes() << 9;
-        let base = va.align_down(span).0;
-        let seen = core::mem::replace(&mut self.last[level.0 as usize], base);
-        (seen != base).then_some(self.new.start().0 <= base && base + span <= self.new.end().0)
-    }
+}
+
+fn makes(&(at, lack): &(Va, Option<MissingTables>), va: Va, level: Level) -> bool {
+    let base = |va: Va| va.align_down(level.entry_bytes() << 9);
+    lack.is_some_and(|lack| lack.last <= level && level <= lack.below) && base(at) == base(va)
 }
 
 pub(crate) struct Relocate<'v, M: Machine>(pub &'v Faults<M>);
@@ -121,26 +129,62 @@ impl<M: Machine> Relocate<'_, M> {
 
     #[inline(never)]
     fn relocate_anywhere(self, edit: &mut Edit<'_>, plan: &RemapPlan) -> Result<(), NoMemory> {
-        let all = plan.all;
+        let mut plan = *plan;
+        Leaving(self.0).widen(edit.space, &mut plan);
+        let plan = &plan;
         let space = edit.space;
         let (mut undo, mut prepared) = (Undo::new(), Prepared::default());
         let made = self.make_ready(edit, plan, &mut prepared, &mut undo);
         let tables = made.and_then(|()| {
-            let receipt = Stash(self.0).stash(space, all);
-            let _flushed = self.flush(space, receipt);
-            self.count_tables(space, plan)
-                .and_then(|tables| Preallocated::new(self.0, tables))
-                .inspect_err(|_| {
-                    Stash(self.0).unstash(space, all);
-                })
+            let flushed = self.take_away(edit, plan);
+            let cuts = self.cuts(space, plan);
+            let tables = self.take_tables(edit, plan, (&prepared, &cuts)).inspect_err(|_| {
+                Leaving(self.0).attach_again(plan.all, self.root(space));
+                Stash(self.0).unstash(space, plan.all);
+            })?;
+            Ok(Taken { flushed, cuts, tables })
         });
         self.end_exchanges(undo, tables.is_ok(), edit);
-        let done = tables.map(|mut tables| {
-            self.move_prepared(edit, plan, &mut prepared, &mut tables);
-            tables.free(self.0);
-        });
+        let done = tables.map(|taken| self.move_prepared(edit, plan, &mut prepared, taken));
         self.drop_ready(edit, prepared, done.is_err());
         done
+    }
+
+    /// Makes everything in the old range this verb's alone: nobody translates by it, and nobody has
+    /// a table in hand that left.
+    fn take_away(self, edit: &mut Edit<'_>, plan: &RemapPlan) -> Flushed {
+        let (space, mut receipt) = (edit.space, Receipt::new());
+        Stash(self.0).stash(space, plan, &mut receipt);
+        let left = receipt.has_table();
+        let flushed = self.flush(space, receipt);
+        if left {
+            self.epochs.synchronize(&self.machine, edit.token);
+        }
+        flushed
+    }
+
+    /// Where the stashed old range is yet to be split.
+    fn cuts(self, space: &SpaceRecord, plan: &RemapPlan) -> Cuts {
+        let lack = |va| (va, self.missing_tables(space, va, false));
+        let tail = if plan.moved == plan.all { None } else { Some(lack(plan.moved.end())) };
+        let (start, end) = (lack(plan.all.start()), lack(plan.all.end()));
+        Cuts([start, tail.unwrap_or((start.0, None)), end])
+    }
+
+    /// Frames for the tables that those cuts and the new place take.
+    fn take_tables(
+        self,
+        edit: &mut Edit<'_>,
+        plan: &RemapPlan,
+        (prepared, cuts): (&Prepared, &Cuts),
+    ) -> Result<Preallocated, NoMemory> {
+        let tables = Tables::Counted(cuts.tables(), cuts);
+        let mut layout = Layout { plan, part: prepared.first, tables };
+        Lay(self.0).lay(edit, &mut layout);
+        match layout.tables {
+            Tables::Counted(tables, _) => Preallocated::new(self.0, tables),
+            Tables::Taken(_) => Err(NoMemory),
+        }
     }
 
     /// Makes the regions of the new place, and room for their intervals.
@@ -152,8 +196,8 @@ impl<M: Machine> Relocate<'_, M> {
         undo: &mut Undo,
     ) -> Result<(), NoMemory> {
         let space = edit.space;
-        let pages = (plan.delta() as i64 >> 12) as u64;
-        self.parts(space, plan, &mut |_, handle| {
+        let pages = (plan.delta as i64 >> 12) as u64;
+        self.parts(space, plan, &mut |part, handle| {
             let region = self.region(handle);
             let shift = region.shift().wrapping_sub(pages);
             let moved = match self.view_of(region, pages) {
@@ -170,9 +214,9 @@ impl<M: Machine> Relocate<'_, M> {
             prepared.last = Some(moved);
             prepared.parts += 1;
             // Where an object is mapped its attachments say.
-            if !region.packed().is_shared_view() && self.add_shift(space, shift, edit.token)? {
-                self.region(moved).set_replaces(1);
-            }
+            let new =
+                !region.packed().is_shared_view() && self.add_shift(space, shift, edit.token)?;
+            self.region(moved).set_part(part.end(), new);
             Ok(())
         })?;
         let Some(first) = prepared.first else { return Ok(()) };
@@ -201,12 +245,9 @@ impl<M: Machine> Relocate<'_, M> {
         let mut next = prepared.first;
         while let Some(handle) = next {
             let region = self.region(handle);
-            next = SlabRef::from_raw(region.next.load(Ordering::Relaxed));
-            if region.replaces() == 1 {
-                region.set_replaces(0);
-                if undo {
-                    self.undo_shift(edit.space, region.shift(), edit.token);
-                }
+            next = region.next_part();
+            if region.end_part() && undo {
+                self.undo_shift(edit.space, region.shift(), edit.token);
             }
             self.drop_region(handle, edit.deferred);
         }
@@ -226,130 +267,19 @@ impl<M: Machine> Relocate<'_, M> {
         each: &mut dyn FnMut(VaRange, SlabRef) -> Result<(), NoMemory>,
     ) -> Result<(), NoMemory> {
         let RemapPlan { moved, new, .. } = *plan;
-        let mut va = moved.start();
+        let (mut va, mut start) = (moved.start(), new.start());
         while va < moved.end() {
             // The range was found mapped, so every page has one.
             let Some((end, handle)) = Remap(self.0).same_region(space, va, moved) else { break };
-            let start = va.0.wrapping_add(plan.delta());
             // What is longer belongs to the last page's region.
-            let stop =
-                if end == moved.end() { new.end().0 } else { end.0.wrapping_add(plan.delta()) };
-            if let Ok(part) = VaRange::new(Va(start), stop - start, self.user_end()) {
+            let to = Va(end.0.wrapping_add(plan.delta));
+            let stop = if end == moved.end() { new.end() } else { to };
+            if let Ok(part) = VaRange::new(start, stop.0 - start.0, self.user_end()) {
                 each(part, handle)?;
             }
-            va = end;
+            (va, start) = (end, stop);
         }
         Ok(())
-    }
-
-    /// The tables that the stashed old place's ends and the new place take, at most.
-    fn count_tables(self, space: &SpaceRecord, plan: &RemapPlan) -> Result<usize, NoMemory> {
-        let RemapPlan { all, moved, new, .. } = *plan;
-        let ends = [all.start(), moved.end(), all.end()];
-        let boundaries = ends.map(|va| (va, self.missing_tables(space, va, false)));
-        let mut cut = TableCount::new(new);
-        for (va, lack) in boundaries {
-            let Some(MissingTables { below, last }) = lack else { continue };
-            let levels = last.0..=below.0;
-            cut.tables += levels.filter(|&level| cut.table(va, Level(level)).is_some()).count();
-        }
-        let mut count = TableCount::new(new);
-        count.boundaries = boundaries;
-        self.need_boundary(space, &mut count, new.start());
-        self.parts(space, plan, &mut |part, _| {
-            self.need_boundary(space, &mut count, part.end());
-            Ok(())
-        })?;
-        // What else pages take lies in the new place as a whole.
-        let mut pages = TableCount::new(new);
-        self.count_for_pages(&mut pages, plan, self.root(space));
-        Ok(cut.tables + count.tables + pages.tables)
-    }
-
-    /// Counts what is missing for an address to be a boundary.
-    fn need_boundary(self, space: &SpaceRecord, count: &mut TableCount, va: Va) {
-        let mut level = Level::ONE;
-        while level < self.top() && va.is_aligned(level.entry_bytes() << 9) {
-            level = Level(level.0 + 1);
-        }
-        while level < self.top()
-            && let Some(whole) = count.table(va, level)
-        {
-            // In a new place that is emptied no table stays but those that reach beyond it.
-            if !whole && (count.is_cut(va, level) || self.has_table(space, va, level)) {
-                break;
-            }
-            count.tables += 1;
-            level = Level(level.0 + 1);
-        }
-    }
-
-    fn has_table(self, space: &SpaceRecord, va: Va, level: Level) -> bool {
-        let (mut table, mut at) = (space.root(), self.top());
-        while at > level
-            && let Entry::Table(child) = self.load(table, at.slot(va), at)
-        {
-            (table, at) = (child, at.child());
-        }
-        at == level
-    }
-
-    /// Counts the tables that stashed pages count. Of a lowest table, whose pages land in two at
-    /// most, both are counted if it has any page.
-    fn count_for_pages(self, count: &mut TableCount, plan: &RemapPlan, at: Cursor<'_>) {
-        let (node, level) = (at.node, at.level);
-        let part = at.part(plan.moved);
-        if level == Level::ONE {
-            if node.state().resident() != 0 {
-                for slot in [part.first, part.end - 1] {
-                    self.count_for_page(count, plan, Va(at.va(slot)), level);
-                }
-            }
-            return;
-        }
-        for slot in part.first..part.end {
-            match self.load(node.pfn, slot, level) {
-                Entry::Table(child) => {
-                    self.count_for_pages(count, plan, at.below(slot, self.node(child)))
-                }
-                // A block of an object moves as a whole, or not at all.
-                Entry::Busy(Busy::Shared(_)) if !plan.moves_whole(Va(at.va(slot)), level) => {}
-                Entry::Busy(Busy::Page(_) | Busy::Shared(_)) => {
-                    self.count_for_page(count, plan, Va(at.va(slot)), level)
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Counts the tables above the part of a stashed leaf that moves.
-    fn count_for_page(self, count: &mut TableCount, plan: &RemapPlan, va: Va, level: Level) {
-        let bytes = level.entry_bytes();
-        let end = (va.0 + bytes).min(plan.moved.end().0);
-        let mut at = va.0.max(plan.moved.start().0);
-        while at < end {
-            // As it will be once it is split: all of it, or huge pages of it, or base pages.
-            let to = Va(at.wrapping_add(plan.delta()));
-            let fits = |level: Level| {
-                let bytes = level.entry_bytes();
-                at & (bytes - 1) == 0 && to.is_aligned(bytes) && at + bytes <= end
-            };
-            let small = if fits(level) { level } else { level.child().min(Level::TWO) };
-            let small = if small < level && !fits(small) { Level::ONE } else { small };
-            let mut above = small;
-            while above < self.top() && count.table(to, above) == Some(true) {
-                count.tables += 1;
-                above = Level(above.0 + 1);
-            }
-            // The rest of this table's span, or of the leaf, whichever is less.
-            let step = small.entry_bytes();
-            let next = if small == level {
-                end
-            } else {
-                (to.align_down(step << 9).0 + (step << 9)).wrapping_sub(plan.delta())
-            };
-            at = if small == Level::TWO && small < level { at + step } else { next };
-        }
     }
 
     /// What cannot fail.
@@ -358,52 +288,69 @@ impl<M: Machine> Relocate<'_, M> {
         edit: &mut Edit<'_>,
         plan: &RemapPlan,
         prepared: &mut Prepared,
-        tables: &mut Preallocated,
+        Taken { flushed, cuts, mut tables }: Taken,
     ) {
-        let RemapPlan { all, moved, new, replace } = *plan;
+        let RemapPlan { all, moved, new, replace, .. } = *plan;
         let space = edit.space;
-        let boundaries =
-            [all.start(), all.end()].map(|va| (va, self.missing_tables(space, va, false)));
-        [all.start(), moved.end(), all.end()]
-            .into_iter()
-            .for_each(|va| Stash(self.0).make_boundary_stashed(space, va, tables));
-        // What was stashed beyond the ends because it was one entry with what is inside.
-        for (va, lack) in boundaries {
+        for &(va, lack) in &cuts.0 {
             let Some(MissingTables { below, .. }) = lack else { continue };
+            Stash(self.0).make_boundary_stashed(space, va, &mut tables);
+            // What was stashed beyond the ends because it was one entry with what is inside.
             let span = below.entry_bytes() << 9;
             let first = va.align_down(span).0;
-            let beyond =
-                if va == all.start() { (first, va.0 - first) } else { (va.0, first + span - va.0) };
-            if let Ok(beyond) = VaRange::new(Va(beyond.0), beyond.1, self.user_end()) {
+            let beyond = match va {
+                _ if va == all.start() => VaRange::new(Va(first), va.0 - first, self.user_end()),
+                _ if va == all.end() => VaRange::new(va, first + span - va.0, self.user_end()),
+                _ => continue,
+            };
+            if let Ok(beyond) = beyond {
                 self.unfreeze_outside(space, beyond, all);
             }
         }
-        let mut done = self.make_boundaries_from(space, new, true, tables);
+        let mut done = self.make_boundaries_from(space, new, true, &mut tables);
         if replace {
             Unmap(self.0).take_out(edit, new, Leftover::Edges);
         }
-        let mut region = prepared.first;
-        done = done.and_then(|()| {
-            self.parts(space, plan, &mut |part, _| {
-                let Some(handle) = region else { return Ok(()) };
-                region = SlabRef::from_raw(self.region(handle).next.load(Ordering::Relaxed));
-                self.make_boundaries_from(space, part, true, tables)?;
+        match prepared.first {
+            Some(only) if prepared.parts == 1 => self.assign(edit, new, only),
+            _ => done = done.and_then(|()| self.assign_parts(edit, plan, prepared, &mut tables)),
+        }
+        debug_assert!(done.is_ok(), "a remap takes no more than it counted");
+        // Nodes that move keep their entries, and the new place may say what was said there before:
+        // who has seen one of them at the old place learns that it is another.
+        space.edited();
+        let (part, taken) = (prepared.first, Tables::Taken(&mut tables));
+        Lay(self.0).lay(edit, &mut Layout { plan, part, tables: taken });
+        if moved == all {
+            Unmap(self.0).reap_marked(edit, all, flushed);
+        } else {
+            // A tail goes from the mark to nothing: nobody finds it who has found the rest at the
+            // new place. A node that it shares with what moved may have nothing any more.
+            Unmap(self.0).take_out(edit, all, Leftover::Nothing);
+        }
+        tables.free(self.0);
+    }
+
+    /// Gives each part of the new place to its region.
+    fn assign_parts(
+        self,
+        edit: &mut Edit<'_>,
+        plan: &RemapPlan,
+        prepared: &mut Prepared,
+        tables: &mut Preallocated,
+    ) -> Result<(), NoMemory> {
+        let (mut next, mut start) = (prepared.first, plan.new.start());
+        while let Some(handle) = next {
+            let end = Va(self.region(handle).part_end());
+            next = self.region(handle).next_part();
+            if let Ok(part) = VaRange::new(start, end.0 - start.0, self.user_end()) {
+                self.make_boundaries_from(edit.space, part, true, tables)?;
                 self.room_from(edit, part, handle, prepared)?;
                 self.assign(edit, part, handle);
-                Ok(())
-            })
-        });
-        let hold = Entry::Busy(Busy::Nothing);
-        Map(self.0).reserve(self.root(space), new, hold);
-        done = done.and_then(|()| Remap(self.0).make_tables(space, moved, plan.delta(), tables));
-        debug_assert!(done.is_ok(), "a remap takes no more than it counted");
-        Remap(self.0).transfer(space, moved, plan.delta());
-        // What still stands for a reserved entry becomes one, in the place where the mapping is
-        // now.
-        Remap(self.0).restore_reserved(space, new);
-        // A tail goes from the mark to nothing: nobody finds it who has found the rest at the new
-        // place.
-        Unmap(self.0).take_out(edit, all, Leftover::Nothing);
+            }
+            start = end;
+        }
+        Ok(())
     }
 
     /// Unfreezes a range but for what of `all` lies in it.

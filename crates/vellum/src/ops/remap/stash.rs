@@ -20,6 +20,8 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags, NOTE_SHIFT};
 use crate::fault::Faults;
 use crate::machine::{Act, Machine, Work};
+use crate::ops::remap::leaving::Leaving;
+use crate::ops::remap::relocate::RemapPlan;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::preallocated::Preallocated;
 use crate::platform::{Platform, over};
@@ -29,10 +31,10 @@ use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Receipt;
 
-const PAGE: u64 = 1 << 4;
+pub(super) const PAGE: u64 = 1 << 4;
 const ZERO: u64 = 2 << 4;
 const TABLE: u64 = 3 << 4;
-const KIND: u64 = 3 << 4;
+pub(super) const KIND: u64 = 3 << 4;
 const SLOT_SHIFT: u32 = 6;
 
 const _: () =
@@ -48,16 +50,16 @@ over!(Stash, Faults);
 
 impl<M: Machine> Stash<'_, M> {
     /// Makes everything in the range absent, reserved entries too; entries that reach beyond the
-    /// range as a whole. Waits for faults that have entries in transit. Under the mmap lock.
-    pub(super) fn stash(self, space: &SpaceRecord, range: VaRange) -> Receipt {
-        let mut receipt = Receipt::new();
+    /// range as a whole, and tables that leave instead of what is in them. Waits for faults that
+    /// have entries in transit. Under the mmap lock.
+    pub(super) fn stash(self, space: &SpaceRecord, plan: &RemapPlan, receipt: &mut Receipt) {
         let zeros = self.zero_span();
         // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a
         // range are alike.
         let (mut alike, mut noted) = (u64::MAX, 0);
         // Through `self` the closure would load it again for each entry.
         let platform: &Platform<M> = &self;
-        self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
+        let mut mark = |receipt: &mut Receipt, at: &Cursor<'_>, slot, raw| {
             let (level, va) = (at.level, Va(at.va(slot)));
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             let known = level == Level::ONE && raw & !M::Codec::FRAME == alike;
@@ -95,8 +97,35 @@ impl<M: Machine> Stash<'_, M> {
                 }
                 None => false,
             }
-        });
-        receipt
+        };
+        self.stash_node(plan, self.root(space), receipt, &mut mark);
+    }
+
+    /// A fault may make a table where none was seen a moment ago, so each slot is either marked,
+    /// under the node's lock, or has a table.
+    fn stash_node(
+        self,
+        plan: &RemapPlan,
+        at: Cursor<'_>,
+        receipt: &mut Receipt,
+        mark: &mut dyn FnMut(&mut Receipt, &Cursor<'_>, usize, u64) -> bool,
+    ) {
+        let p = at.part(plan.all);
+        let mut slot = p.first;
+        while slot < p.end {
+            let entry = self.load(at.node.pfn, slot, at.level);
+            if let (Entry::Table(child), true) = (entry, at.level > Level::ONE) {
+                let below = at.below(slot, self.node(child));
+                if !Leaving(self.0).detach(plan, (at, slot), below, receipt) {
+                    self.stash_node(plan, below, receipt, mark);
+                }
+                slot += 1;
+            } else {
+                slot = self.alter_run(at, (slot, p.end), &mut |at: &Cursor<'_>, slot, raw| {
+                    mark(receipt, at, slot, raw)
+                });
+            }
+        }
     }
 
     /// What stands for an entry while it is stashed; `None` if someone else has it in transit.
@@ -171,6 +200,10 @@ impl<M: Machine> Stash<'_, M> {
             if let Entry::Table(child) = M::Codec::decode(raw, level) {
                 (node, level) = (self.node(child), level.child());
                 continue;
+            }
+            // What has left as a whole is not cut.
+            if matches!(M::Codec::decode(raw, level), Entry::Empty | Entry::Detached(_)) {
+                return;
             }
             let base = va.align_down(level.entry_bytes());
             let cut = self.unmark(space, raw, level, base).zip(tables.take(self.0).ok());
