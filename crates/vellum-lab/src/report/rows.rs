@@ -212,7 +212,7 @@ pub const SCREEN: &[Row] = &[
 ];
 
 /// The part that has more than half of the difference between two times, if that is a percent or
-/// more: `most of it in page faults`.
+/// more: `mostly page faults`.
 pub fn cause(value: &Counters, base: &Counters) -> Option<String> {
     let apart = |name: &str| Some(value.get(name)? - base.get(name)?);
     let whole = apart(TIME)?;
@@ -221,7 +221,7 @@ pub fn cause(value: &Counters, base: &Counters) -> Option<String> {
     let parts = GROUPS.iter().flat_map(|group| group.rows).filter(|row| row.is_part);
     let most = parts.map(|row| (row.label, row.counter)).find(|p| 2 * share(p.1) > whole.abs())?;
     let said = if most.0 == "program" { "the program itself" } else { most.0 };
-    Some(format!("most of it in {said}"))
+    Some(format!("mostly {said}"))
 }
 
 fn time_remark(value: i64, base: i64) -> Option<String> {
@@ -234,7 +234,7 @@ fn time_remark(value: i64, base: i64) -> Option<String> {
 
 fn memory_remark(value: i64, base: i64) -> Option<String> {
     Some(match change(value, base)? {
-        0 => "the same memory".to_owned(),
+        0 => "same memory".to_owned(),
         p if p < 0 => format!("{} % less memory", -p),
         p => format!("{p} % more memory"),
     })

@@ -52,8 +52,8 @@ pub fn full(groups: &[Group], columns: &[Column<'_>]) -> String {
 }
 
 /// What each column but the first comes to beside the first: `thp=always against thp=never: 19 %
-/// less time (15 to 22 %), most of it in page faults, 16 % more memory`. `intervals` are those of
-/// the columns' times, as far as they are known.
+/// less time (15 to 22 %), mostly page faults, 16 % more memory`. `intervals` are those of the
+/// columns' times, as far as they are known.
 pub fn verdict(rows: &[Row], columns: &[Column<'_>], intervals: &[Option<Interval>]) -> String {
     let Some((base, others)) = columns.split_first() else { return String::new() };
     let mut out = String::new();
@@ -258,7 +258,7 @@ mod tests {
         faults[0].put("cycles_fault", 900_000_000);
         faults[1].put("cycles_fault", 400_000_000);
         let dearer = [0, 1].map(|n| Column { counters: &faults[n], ..columns[n] });
-        let because = "19 % less time, most of it in page faults, 16 % more memory";
+        let because = "19 % less time, mostly page faults, 16 % more memory";
         assert_eq!(
             verdict(SCREEN, &dearer, &[]),
             format!("   thp=always against thp=never: {because}\n")
