@@ -76,6 +76,27 @@ fn contents(fx: &Fixture, space: &Space, (from, pages): (u64, u64)) -> Vec<Optio
     (0..pages).map(seen).collect()
 }
 
+/// Where the distance is no multiple of what a table maps, a table that leaves comes into two, and
+/// only one of them may get a page of it.
+#[test]
+fn a_page_that_moves_alone_out_of_a_table_is_not_freed_with_it() {
+    let fx = fixture(4096, no_thp());
+    for (page, grown) in [0, 1, 255, 256, 511].into_iter().flat_map(|p| [(p, 0), (p, MIB2)]) {
+        let space = fx.mapped(Va(GIB), 3 * MIB2, RW);
+        let at = MIB2 + page * KIB4;
+        fx.poke(&space, Va(GIB + at), 7).unwrap();
+        let to = Va(5 * GIB + MIB2 / 2);
+        let moved = fx.vm.remap(&space, Va(GIB), 3 * MIB2, 3 * MIB2 + grown, Placement::At(to));
+        assert_eq!(moved, Ok(to), "page {page}");
+        fx.check(&[&space]);
+        // Whoever gets memory now does not get that page.
+        let other = fx.mapped(Va(64 * GIB), 8 * KIB4, RW);
+        (0..8).for_each(|n| fx.poke(&other, Va(64 * GIB + n * KIB4), 9).unwrap());
+        assert_eq!(fx.peek(&space, Va(to.0 + at)), Ok(7), "page {page}");
+        fx.end([space, other]);
+    }
+}
+
 #[test]
 fn a_range_moves_with_all_there_is_wherever_tables_begin_and_end() {
     let starts = [0, 1, 509].map(|page| GIB + page * KIB4);

@@ -306,7 +306,11 @@ impl<'v, M: Machine> Lay<'v, M> {
             }
             Arrival::Table(at, child) => {
                 self.clear_intervals(child.pfn, level.child(), edit.deferred);
-                child.set_parent(Some((to.node.pfn, to.slot)));
+                {
+                    let mut top = Token::top();
+                    let _guard = child.lock(&self.machine, &mut top);
+                    child.set_parent(Some((to.node.pfn, to.slot)));
+                }
                 self.revive_subtree(child.pfn, level.child());
                 self.vacate(at, 0);
                 self.link(to, Entry::Table(child.pfn), 0);
@@ -455,8 +459,10 @@ impl<'v, M: Machine> Lay<'v, M> {
         // Through `self` the loop would load them again for each entry.
         let (m, zeros, source): (&M, _, _) = (&self.machine, self.zero_span(), at.node);
         let dead = source.state().dead();
-        // A dead node that has nothing more needs not be emptied.
-        let stays = !(dead && plan.moved == plan.all);
+        // A dead node that has nothing beside this run needs not be emptied. One that has is freed by
+        // its count, from its first entry on.
+        let rest = source.state().count().wrapping_sub(run as u64);
+        let stays = !(dead && plan.moved == plan.all && rest == 0);
         let left = M::Codec::encode(left(dead), Level::ONE);
         let zeros = (zeros.0.addr(), zeros.1 << PAGE_SHIFT);
         let reserved = M::Codec::encode(Entry::Reserved, Level::ONE);
@@ -489,6 +495,7 @@ impl<'v, M: Machine> Lay<'v, M> {
             m.work(Work::Entry, 2 * count);
             node.set_state(with_more(node, count, pages));
         }
+        debug_assert!(stays || empty == 0, "what the node counts is not what has left");
         let (count, pages) = (run as u64 - empty, run as u64 - without);
         let mut top = Token::top();
         let _guard = source.lock(m, &mut top);

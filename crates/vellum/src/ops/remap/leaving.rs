@@ -4,7 +4,8 @@
 //! `Detached` instead of the entries in it, one by one: the node and those below it are dead, so no
 //! fault changes an entry there, and their entries stay what they are. After the flush (no CPU
 //! walks there) and a wait for the epochs (no fault and no walk from a frame to its mappings has
-//! gone down there and waits for a lock of it) they are this verb's alone. A node that nobody is
+//! gone down there and waits for a lock of it) they are this verb's alone: a walk that looks for
+//! entries which it has made busy may come there yet, and finds none. A node that nobody is
 //! in can be linked elsewhere as it is. Whoever came to it by the old addresses would otherwise
 //! lock it, find it alive and its entry as it was, and flush the old address for a change at the
 //! new one.
