@@ -145,8 +145,8 @@ pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
     }
 }
 
-/// A new pipe has the lowest free numbers for a moment. A program's `dup2` to one of them would take
-/// it from us, and we would close the program's.
+/// A new pipe has the lowest free numbers for a moment. A program's `dup2` to one of them would
+/// take it from us, and we would close the program's.
 fn pipe_of_child() -> Option<Pipe> {
     let calls = &exclude::DESCRIPTORS;
     if !calls.acquire() {

@@ -178,8 +178,8 @@ impl<'a> Node<'a> {
         (word & ROOT == 0)
             .then_some((Pfn(word & PARENT_PFN), (word >> PARENT_SLOT_SHIFT & 0x1ff) as usize))
     }
-    /// Says where a node will be that is nowhere: new, or dead. Who comes to a dead one yet, after a
-    /// wait for the epochs, changes nothing of it.
+    /// Says where a node will be that is nowhere: new, or dead. Who comes to a dead one after a
+    /// wait for the epochs changes nothing of it.
     pub fn set_parent(self, parent: Option<(Pfn, usize)>) {
         let word = match parent {
             Some((pfn, slot)) => pfn.0 | (slot as u64) << PARENT_SLOT_SHIFT,

@@ -175,26 +175,7 @@ impl<M: Machine> PageTables<M> {
         if let Some(part) = self.in_table(space, range) {
             return self.all_in_table(&part, |entry| !matches!(entry, Entry::Empty));
         }
-        self.is_full(self.root(space), range)
-    }
-
-    fn is_full(&self, at: Cursor<'_>, range: VaRange) -> bool {
-        let p = at.part(range);
-        let slots = (p.end - p.first) as u64;
-        // A table that has fewer entries than the range takes has holes, and one that has all has
-        // none.
-        if at.node.state().count() < slots {
-            return false;
-        }
-        if at.level == Level::ONE {
-            let m = &self.machine;
-            return slots == ENTRIES as u64
-                || self.scanned(p.first, p.end).all(|slot| m.entry(at.node.pfn, slot) != 0);
-        }
-        self.scanned(p.first, p.end).all(|slot| match self.load(at.node.pfn, slot, at.level) {
-            Entry::Table(child) => self.is_full(at.below(slot, self.node(child)), range),
-            entry => !matches!(entry, Entry::Empty),
-        })
+        is_full(self, self.root(space), range)
     }
 
     /// Whether none of it does. Under the mmap lock.
@@ -204,4 +185,24 @@ impl<M: Machine> PageTables<M> {
         }
         self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty))
     }
+}
+
+/// Whether a node has an entry for every page of the range.
+fn is_full<M: Machine>(tables: &PageTables<M>, at: Cursor<'_>, range: VaRange) -> bool {
+    let p = at.part(range);
+    let slots = (p.end - p.first) as u64;
+    // A table that has fewer entries than the range takes has holes, and one that has all has
+    // none.
+    if at.node.state().count() < slots {
+        return false;
+    }
+    if at.level == Level::ONE {
+        let m = &tables.machine;
+        return slots == ENTRIES as u64
+            || tables.scanned(p.first, p.end).all(|slot| m.entry(at.node.pfn, slot) != 0);
+    }
+    tables.scanned(p.first, p.end).all(|slot| match tables.load(at.node.pfn, slot, at.level) {
+        Entry::Table(child) => is_full(tables, at.below(slot, tables.node(child)), range),
+        entry => !matches!(entry, Entry::Empty),
+    })
 }

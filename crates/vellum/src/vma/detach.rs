@@ -58,43 +58,6 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// The opposite of [`mark_subtree_dead`](Self::mark_subtree_dead), of a subtree that nobody has
-    /// reached since every CPU left the epoch in which it could: what is in it is as it was.
-    pub(crate) fn revive_subtree(&self, table: Pfn, level: Level) {
-        let node = self.node(table);
-        if level > Level::ONE {
-            let (mut left, mut slot) = (node.state().count(), 0);
-            while left != 0 && slot < self.slots(level) {
-                match self.load(table, slot, level) {
-                    Entry::Empty => {}
-                    Entry::Table(child) => {
-                        self.revive_subtree(child, level.child());
-                        left -= 1;
-                    }
-                    _ => left -= 1,
-                }
-                slot += 1;
-            }
-            self.machine.work(Work::Scan, slot as u64);
-        }
-        let mut top = Token::top();
-        let _guard = node.lock(&self.machine, &mut top);
-        node.set_state(node.state().without_dead());
-    }
-
-    /// Takes every interval of a dead subtree: what the nodes above it say holds for all of it.
-    pub(crate) fn clear_intervals(&self, table: Pfn, level: Level, deferred: &mut DeferredFree) {
-        let node = self.node(table);
-        self.intervals(node).clear(deferred);
-        if level > Level::ONE {
-            for slot in self.scanned(0, self.slots(level)) {
-                if let Entry::Table(child) = self.load(table, slot, level) {
-                    self.clear_intervals(child, level.child(), deferred);
-                }
-            }
-        }
-    }
-
     /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the
     /// deferred frees. Nothing is mapped in it outside of `range`.
     pub(crate) fn free_tree(

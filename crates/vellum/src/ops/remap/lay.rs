@@ -16,7 +16,8 @@ use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Work};
 use crate::ops::protect::shared_entry;
-use crate::ops::remap::relocate::{Cuts, RemapPlan};
+use crate::ops::remap::leaving::Leaving;
+use crate::ops::remap::plan::{Cuts, RemapPlan};
 use crate::ops::remap::stash::{KIND, PAGE};
 use crate::pagetable::cursor::{Cursor, Place, part};
 use crate::pagetable::node::Node;
@@ -305,13 +306,13 @@ impl<'v, M: Machine> Lay<'v, M> {
                 self.end_leaf(at, from + level.entry_bytes());
             }
             Arrival::Table(at, child) => {
-                self.clear_intervals(child.pfn, level.child(), edit.deferred);
+                Leaving(self.0).clear_intervals(child.pfn, level.child(), edit.deferred);
                 {
                     let mut top = Token::top();
                     let _guard = child.lock(&self.machine, &mut top);
                     child.set_parent(Some((to.node.pfn, to.slot)));
                 }
-                self.revive_subtree(child.pfn, level.child());
+                Leaving(self.0).revive_subtree(child.pfn, level.child());
                 self.vacate(at, 0);
                 self.link(to, Entry::Table(child.pfn), 0);
             }
@@ -459,8 +460,8 @@ impl<'v, M: Machine> Lay<'v, M> {
         // Through `self` the loop would load them again for each entry.
         let (m, zeros, source): (&M, _, _) = (&self.machine, self.zero_span(), at.node);
         let dead = source.state().dead();
-        // A dead node that has nothing beside this run needs not be emptied. One that has is freed by
-        // its count, from its first entry on.
+        // A dead node that has nothing beside this run needs not be emptied. One that has is freed
+        // by its count, from its first entry on.
         let rest = source.state().count().wrapping_sub(run as u64);
         let stays = !(dead && plan.moved == plan.all && rest == 0);
         let left = M::Codec::encode(left(dead), Level::ONE);

@@ -14,16 +14,17 @@
 //! the node is still where it was (a question in each walk by the reverse map, and one that asks
 //! too early is not found by any test that does not stop it there).
 
-use crate::addr::{Level, Va, VaRange};
+use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::Entry;
 use crate::fault::Faults;
 use crate::machine::{Machine, Work};
-use crate::ops::remap::relocate::RemapPlan;
+use crate::ops::remap::plan::RemapPlan;
 use crate::pagetable::cursor::Cursor;
 use crate::platform::over;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 use crate::tlb::Receipt;
+use crate::vma::deferred_free::DeferredFree;
 
 pub(crate) struct Leaving<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -131,6 +132,43 @@ impl<M: Machine> Leaving<'_, M> {
                     self.write_entry(node.pfn, slot, level, Entry::Table(child));
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// The opposite of `mark_subtree_dead`, of a subtree that nobody has
+    /// reached since every CPU left the epoch in which it could: what is in it is as it was.
+    pub(super) fn revive_subtree(self, table: Pfn, level: Level) {
+        let node = self.node(table);
+        if level > Level::ONE {
+            let (mut left, mut slot) = (node.state().count(), 0);
+            while left != 0 && slot < self.slots(level) {
+                match self.load(table, slot, level) {
+                    Entry::Empty => {}
+                    Entry::Table(child) => {
+                        self.revive_subtree(child, level.child());
+                        left -= 1;
+                    }
+                    _ => left -= 1,
+                }
+                slot += 1;
+            }
+            self.machine.work(Work::Scan, slot as u64);
+        }
+        let mut top = Token::top();
+        let _guard = node.lock(&self.machine, &mut top);
+        node.set_state(node.state().without_dead());
+    }
+
+    /// Takes every interval of a dead subtree: what the nodes above it say holds for all of it.
+    pub(super) fn clear_intervals(self, table: Pfn, level: Level, deferred: &mut DeferredFree) {
+        let node = self.node(table);
+        self.intervals(node).clear(deferred);
+        if level > Level::ONE {
+            for slot in self.scanned(0, self.slots(level)) {
+                if let Entry::Table(child) = self.load(table, slot, level) {
+                    self.clear_intervals(child, level.child(), deferred);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@
 
 mod lay;
 mod leaving;
+mod plan;
 mod relocate;
 mod single_table;
 mod stash;
@@ -23,7 +24,8 @@ use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Machine, Verb};
 use crate::ops::map::Map;
-use crate::ops::remap::relocate::{Relocate, RemapPlan};
+use crate::ops::remap::plan::RemapPlan;
+use crate::ops::remap::relocate::Relocate;
 use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Place;

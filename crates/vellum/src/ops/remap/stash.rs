@@ -21,7 +21,7 @@ use crate::entry::{Busy, Codec, Entry, Flags, NOTE_SHIFT};
 use crate::fault::Faults;
 use crate::machine::{Act, Machine, Work};
 use crate::ops::remap::leaving::Leaving;
-use crate::ops::remap::relocate::RemapPlan;
+use crate::ops::remap::plan::RemapPlan;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::preallocated::Preallocated;
 use crate::platform::{Platform, over};
