@@ -172,7 +172,7 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
 pub fn line(rows: &[Row], day: &str) -> String {
     let found: Vec<String> = goals(rows).into_iter().map(|g| g.found).collect();
     format!(
-        "{} programs on {day}: sign right in {}, ratio off by {}, at worst {}",
+        "{} programs, {day}: gain or loss right in {}, ratio off {}, worst {}",
         rows.len(),
         found[0],
         found[1],
@@ -287,7 +287,7 @@ mod tests {
         let line = line(&[row(0.8, 0.8, 1.0), row(0.8, 0.96, 1.0)], "2000-01-01");
         assert_eq!(
             line,
-            "2 programs on 2000-01-01: sign right in 2 of 2, ratio off by 10 %, at worst 20 %"
+            "2 programs, 2000-01-01: gain or loss right in 2 of 2, ratio off 10 %, worst 20 %"
         );
     }
 }

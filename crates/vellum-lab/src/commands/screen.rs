@@ -282,7 +282,9 @@ pub(super) fn host(width: usize) -> String {
             .map(|(_, v)| v.trim().to_owned())
     };
     let cpu = field(&read("/proc/cpuinfo"), "model name")
-        .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+        .replace("(R)", "")
+        .replace("(TM)", "");
     let memory = field(&read("/proc/meminfo"), "MemTotal")
         .and_then(|v| v.split(' ').next().and_then(|n| n.parse::<i64>().ok()))
         .map_or(String::new(), |kib| format!(", {}", number::bytes(kib * 1024)));
