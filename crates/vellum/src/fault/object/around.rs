@@ -21,7 +21,6 @@ use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault};
 use crate::stats::Counter;
-use crate::sync::atomic::AtomicU64;
 use crate::sync::{EpochGuard, Token};
 
 /// The page of the fault, inside the epoch in which it was found.
@@ -89,7 +88,8 @@ impl<'v, M: Machine> Around<'v, M> {
         if seen.space.is_unedited(seen.edits) {
             let more = match slots {
                 Some(slots) if is_of_one(seen) => {
-                    self.map_part(seen, &part, slots, |_| true, epoch)
+                    let page = |n| slots.get(n).and_then(page_in);
+                    self.map_part(seen, &part, (slots.len(), page), |_| true, epoch)
                 }
                 _ => self.map_parts(seen, part, epoch),
             };
@@ -119,15 +119,15 @@ impl<'v, M: Machine> Around<'v, M> {
             let (more, pages) = match FindPage(self.0).run_at(part.object, part.first, epoch) {
                 Run::Pages(slots) => {
                     let slots = &slots[..slots.len().min((part.end - part.first) as usize)];
-                    let more = self.map_part(seen, &part, slots, is_of_region, epoch);
+                    let pages = (slots.len(), |n| slots.get(n).and_then(page_in));
+                    let more = self.map_part(seen, &part, pages, is_of_region, epoch);
                     (more, slots.len() as u64)
                 }
                 Run::One(Some(block)) if block.order() != Order::BASE => {
                     (self.map_part_of_block(seen, &part, block), part.in_block())
                 }
                 Run::One(entry) => {
-                    let page = [AtomicU64::new(entry.map_or(0, TrieEntry::raw))];
-                    (self.map_part(seen, &part, &page, is_of_region, epoch), 1)
+                    (self.map_part(seen, &part, (1, |_| entry), is_of_region, epoch), 1)
                 }
             };
             part.first += pages;
@@ -144,16 +144,16 @@ impl<'v, M: Machine> Around<'v, M> {
         self,
         seen: &Seen<'_>,
         part: &Part<'_>,
-        slots: &[AtomicU64],
+        (count, page): (usize, impl Fn(usize) -> Option<TrieEntry>),
         is_of_region: impl Fn(usize) -> bool,
         epoch: &EpochGuard<'_, M>,
     ) -> Mapped {
         let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
         let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
         let clean = self.leaf(seen, false);
-        for n in 0..slots.len() {
+        for n in 0..count {
             let slot = first.wrapping_add(n);
-            if let Some(entry) = slots.get(n).and_then(page_in)
+            if let Some(entry) = page(n)
                 && m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
                 && is_of_region(slot)
                 && let frame = self.frames.record(entry.pfn())

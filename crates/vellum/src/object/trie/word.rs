@@ -112,11 +112,6 @@ impl TrieEntry {
     pub fn with_mark(self, mark: PageMark) -> TrieEntry {
         TrieEntry(self.0 | mark.bit())
     }
-    /// As a slot has it, but for its index.
-    #[inline]
-    pub(crate) fn raw(self) -> u64 {
-        self.0
-    }
     /// The word of this entry at an index.
     #[inline]
     pub(in super::super) fn at(self, index: u64) -> Word {
