@@ -265,8 +265,8 @@ pub const ROWS: &[Counted] = &[
         });
         BYTES / PAGE
     }),
-    row("remap-1-page-alone", Some(10_500), |vm| remap(vm, PAGE, (1 << 30) + HUGE)),
-    row("remap-1-page-alone-not-aligned", Some(11_000), |vm| {
+    row("remap-1-page-alone", Some(8_700), |vm| remap(vm, PAGE, (1 << 30) + HUGE)),
+    row("remap-1-page-alone-not-aligned", Some(9_250), |vm| {
         remap(vm, PAGE, (1 << 30) + HUGE + PAGE)
     }),
     row("remap-512-pages-in-tables", Some(15_000), |vm| remap(vm, HUGE, (1 << 30) + HUGE)),
