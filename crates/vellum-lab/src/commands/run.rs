@@ -193,8 +193,9 @@ fn doubtful(machine: &Machine, results: &[Column<'_>], intervals: &[Option<Inter
             (row.value, basis)
         });
         let text = format!(
-            "{}: how sure: the brackets above are what all uncertain constants of the machine leave; \
-             the ratio of the totals hangs most on {key} = {}, {basis} it is {low:.2} to {high:.2}",
+            "{}: how sure: the brackets above are what all uncertain constants of the machine \
+             leave; the ratio of the totals hangs most on {key} = {}, {basis} it is {low:.2} to \
+             {high:.2}",
             column.variant.name,
             // A machine of one node has a table of one time.
             value.trim_matches(['[', ']', '"'])
