@@ -9,7 +9,7 @@ pub(crate) mod single_table;
 mod split;
 pub(crate) mod transit;
 pub(crate) mod unlinked;
-mod walk;
+pub(crate) mod walk;
 
 use crate::machine::Machine;
 use crate::platform::above;

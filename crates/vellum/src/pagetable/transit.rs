@@ -200,10 +200,6 @@ impl<M: Machine> TakeOut<'_, M> {
                 gone(pfn);
             }
         }
-        if settled == 0 {
-            // Nothing delays the death of such a table, so that it may be moving.
-            return;
-        }
         node.sub_transit(settled);
         node.sub_resident(settled);
         m.work(Work::Entry, settled);

@@ -206,3 +206,26 @@ fn is_full<M: Machine>(tables: &PageTables<M>, at: Cursor<'_>, range: VaRange) -
         entry => !matches!(entry, Entry::Empty),
     })
 }
+
+/// Calls `each` with every table below one. Under the mmap lock.
+pub(crate) fn each_table_below<M: Machine>(
+    tables: &PageTables<M>,
+    table: Pfn,
+    level: Level,
+    mut each: impl FnMut(Pfn),
+) {
+    if level == Level::ONE {
+        return;
+    }
+    // The count says when nothing more can follow; it is fixed while the mmap lock is held.
+    let (mut left, mut slot) = (tables.node(table).state().count(), 0);
+    while left != 0 && slot < tables.slots(level) {
+        let entry = tables.load(table, slot, level);
+        if let Entry::Table(child) = entry {
+            each(child);
+        }
+        left -= u64::from(entry != Entry::Empty);
+        slot += 1;
+    }
+    tables.machine.work(Work::Scan, slot as u64);
+}

@@ -10,6 +10,7 @@ use crate::entry::{Busy, Codec, Entry};
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
+use crate::pagetable::walk::each_table_below;
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Flushed;
@@ -39,23 +40,9 @@ impl<M: Machine> Regions<M> {
             drop(_guard);
             m.relax();
         }
-        if level > Level::ONE {
-            // The count says when nothing more can follow; it is fixed while the mmap lock is
-            // held.
-            let (mut left, mut slot) = (node.state().count(), 0);
-            while left != 0 && slot < self.slots(level) {
-                match self.load(table, slot, level) {
-                    Entry::Empty => {}
-                    Entry::Table(child) => {
-                        self.mark_subtree_dead(child, level.child());
-                        left -= 1;
-                    }
-                    _ => left -= 1,
-                }
-                slot += 1;
-            }
-            m.work(Work::Scan, slot as u64);
-        }
+        each_table_below(self, table, level, |child| {
+            self.mark_subtree_dead(child, level.child());
+        });
     }
 
     /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the

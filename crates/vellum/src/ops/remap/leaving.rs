@@ -20,6 +20,7 @@ use crate::fault::Faults;
 use crate::machine::{Machine, Work};
 use crate::ops::remap::plan::RemapPlan;
 use crate::pagetable::cursor::Cursor;
+use crate::pagetable::walk::each_table_below;
 use crate::platform::over;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
@@ -136,40 +137,28 @@ impl<M: Machine> Leaving<'_, M> {
         }
     }
 
-    /// The opposite of `mark_subtree_dead`, of a subtree that nobody has
-    /// reached since every CPU left the epoch in which it could: what is in it is as it was.
+    /// The opposite of `mark_subtree_dead`, of a subtree that nobody has gone down to since every
+    /// CPU left the epoch in which it could: what is in it is as it was.
     pub(super) fn revive_subtree(self, table: Pfn, level: Level) {
+        each_table_below(self.0, table, level, |child| self.revive_subtree(child, level.child()));
         let node = self.node(table);
-        if level > Level::ONE {
-            let (mut left, mut slot) = (node.state().count(), 0);
-            while left != 0 && slot < self.slots(level) {
-                match self.load(table, slot, level) {
-                    Entry::Empty => {}
-                    Entry::Table(child) => {
-                        self.revive_subtree(child, level.child());
-                        left -= 1;
-                    }
-                    _ => left -= 1,
-                }
-                slot += 1;
-            }
-            self.machine.work(Work::Scan, slot as u64);
-        }
         let mut top = Token::top();
         let _guard = node.lock(&self.machine, &mut top);
         node.set_state(node.state().without_dead());
     }
 
     /// Takes every interval of a dead subtree: what the nodes above it say holds for all of it.
+    /// Under each node's lock, as whatever changes a word of one that is not new: a walk that looks
+    /// for entries it has made busy may be there.
     pub(super) fn clear_intervals(self, table: Pfn, level: Level, deferred: &mut DeferredFree) {
-        let node = self.node(table);
-        self.intervals(node).clear(deferred);
-        if level > Level::ONE {
-            for slot in self.scanned(0, self.slots(level)) {
-                if let Entry::Table(child) = self.load(table, slot, level) {
-                    self.clear_intervals(child, level.child(), deferred);
-                }
-            }
+        {
+            let node = self.node(table);
+            let mut top = Token::top();
+            let _guard = node.lock(&self.machine, &mut top);
+            self.intervals(node).clear(deferred);
         }
+        each_table_below(self.0, table, level, |child| {
+            self.clear_intervals(child, level.child(), deferred);
+        });
     }
 }
