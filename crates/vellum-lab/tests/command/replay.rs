@@ -268,6 +268,23 @@ fn huge_pages_take_fewer_faults_and_fewer_walks() {
     assert_eq!([count(&c[0], "huge_coverage"), count(&c[1], "huge_coverage")], [0, 10_000]);
 }
 
+/// The same bytes are copied, by 2 MiB or by 4 KiB: a long copy is no slower than its parts.
+#[test]
+fn a_huge_page_copied_as_a_whole_takes_what_its_pages_take() {
+    let mut s = Script::new();
+    let m = s.anon(4 * 512);
+    s.touch(m, 0..4 * 512).call(Change::Fork { child: Some(0) }).touch(m, 0..4 * 512);
+    let huge = ["--machine", "milan", "--cpus", "1", "--set", "thp=always"];
+    let by = |how: &str| {
+        let c = counters(&s.file(&format!("{how}.vt")), &[&huge[..], &["--set", how]].concat());
+        let copied = ["lines_copied", "cycles_clear"].map(|name| count(&c[0], name));
+        (copied[0], copied[1])
+    };
+    let (whole, parts) = (by("cow.huge=copy"), by("cow.huge=split"));
+    assert_eq!([whole.0, parts.0], [4 * 512 * 64; 2]);
+    assert!(whole.1 * 10 <= parts.1 * 11, "{whole:?} {parts:?}");
+}
+
 #[test]
 fn memory_reads_are_told_apart_by_node_where_there_are_several() {
     let mut s = Script::new();

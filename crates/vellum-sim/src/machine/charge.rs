@@ -159,28 +159,28 @@ impl<F: Format> SimState<F> {
         }
         let before = self.cpus[c].switch(Account::Clear);
         self.cpus[c].counts.lines_copied += frames * LINES;
-        let (now, node) = (self.cpus[c].core.now(), self.cpus[c].node);
-        let mut floor = Ticks::ZERO;
+        let (mut reads, mut stores) = (Moved::default(), Moved::default());
         for n in 0..frames {
             let (to, from) = (to + n, from + n);
             if self.contents.has_bytes(from) || self.contents.has_bytes(to) {
                 self.ram.copy(to, from);
             }
             self.contents.copy(to, from);
-            let mut fetched = 0;
             for line in from * LINES..(from + 1) * LINES {
                 let served = self.caches.access(c, Agent::Kernel, line, Kind::Load);
-                fetched += u64::from(served.level == Level::Memory);
+                reads.read += u64::from(served.level == Level::Memory);
                 if served.write_backs > 0 {
                     self.write_back(c);
                 }
             }
-            floor +=
-                self.memory.stream(now, node, from * LINES, Moved { read: fetched, written: 0 });
             let moved = self.caches.store_stream(c, Agent::Kernel, to * LINES, LINES, false);
-            let moved = Moved { read: moved.fetched, written: moved.written_back };
-            floor += self.memory.stream(now, node, to * LINES, moved);
+            stores.read += moved.fetched;
+            stores.written += moved.written_back;
         }
+        // Both begin now: the second waits for the first if they are of one node.
+        let (now, node) = (self.cpus[c].core.now(), self.cpus[c].node);
+        let floor = self.memory.stream(now, node, from * LINES, reads);
+        let floor = floor.max(self.memory.stream(now, node, to * LINES, stores));
         self.forget_written();
         let time = self.costs.copy_line * (frames * LINES);
         let cpu = &mut self.cpus[c];

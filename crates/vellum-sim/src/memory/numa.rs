@@ -54,7 +54,7 @@ pub struct Traffic {
 }
 
 /// Lines that a run of stores moves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Moved {
     /// Fetched into the caches.
     pub read: u64,
