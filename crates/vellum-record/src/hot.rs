@@ -8,10 +8,11 @@ use crate::api::{
 use crate::flow::block::Follower;
 use crate::flow::branch::Branch;
 use crate::flow::{Effect, Uses};
-use crate::{files, guest, order, ring};
+use crate::{files, guest, order, word};
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
+use vellum_trace::Flags;
 
 /// What is known of a block.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -96,7 +97,7 @@ pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
             lines.push((last.0, last.1, 0));
         }
         let (_, at, insns) = lines[0];
-        let (word, condition) = (ring::fetch(at * 64, insns), flow.condition());
+        let (word, condition) = (word::fetch(at * 64, insns), flow.condition());
         let effect = flow.effect();
         let entry: *const Entry = entry(Block { word, start, after, condition, effect });
         qemu_plugin_register_vcpu_insn_exec_cb(first, on_block, NO_REGS, entry.cast_mut().cast());
@@ -109,7 +110,7 @@ pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
 /// # Safety
 /// `insn` must belong to the block being translated.
 unsafe fn on_line(insn: *mut Insn, line: u64, insns: u8) {
-    let word = ring::fetch(line * 64, insns) as usize;
+    let word = word::fetch(line * 64, insns) as usize;
     // SAFETY: passed on to our caller; the user data is a number in a pointer's clothes.
     unsafe {
         qemu_plugin_register_vcpu_insn_exec_cb(
@@ -168,12 +169,16 @@ extern "C" fn on_access(vcpu: c_uint, info: u32, addr: u64, tag: *mut c_void) {
         let store = qemu_plugin_mem_is_store(info);
         let registers = (tag.addr() >> if store { 32 } else { 16 }) as u16;
         let held_up = !store && ring.carry().is_held_up();
-        let dependent = ring.carry().depends(registers) || held_up;
-        let store = recorded_as_store(store, tag.addr());
-        order::push_into(
-            vcpu,
-            ring,
-            ring::access(addr, shift, store, tag.addr() as u64, dependent),
-        );
+        let mut flags = match recorded_as_store(store, tag.addr()) {
+            true => Flags::WRITE,
+            false => Flags::READ,
+        };
+        if ring.carry().depends(registers) {
+            flags = flags.with(Flags::DEPENDENT);
+        }
+        if held_up {
+            flags = flags.with(Flags::DEPENDENT).with(Flags::MISPREDICTED);
+        }
+        order::push_into(vcpu, ring, word::access(addr, shift, tag.addr() as u64, flags));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The list holds the calls that move data, and the small fixed structures that programs ask for
 //! often. The rest touches a few bytes that the program itself touches just before or after.
-use crate::ring::{self, Pending};
+use crate::ring::Pending;
+use crate::word;
 use crate::{guest, order};
 
 /// Most vectors followed in one call (Linux takes no more: `UIO_MAXIOV`).
@@ -11,9 +12,9 @@ const MAX_VECTORS: u64 = 1024;
 fn range(vcpu: u32, addr: u64, len: u64, write: bool) {
     let (mut at, mut left) = (addr, len);
     while left > 0 {
-        let n = left.min(ring::KERNEL_MAX);
+        let n = left.min(word::KERNEL_MAX);
         // SAFETY: called from this CPU's system call callbacks only.
-        unsafe { order::push(vcpu, ring::kernel(at, n, write)) };
+        unsafe { order::push(vcpu, word::kernel(at, n, write)) };
         at = at.wrapping_add(n);
         left -= n;
     }

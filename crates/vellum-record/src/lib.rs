@@ -33,3 +33,4 @@ mod ring;
 mod setup;
 mod sink;
 mod ticker;
+mod word;

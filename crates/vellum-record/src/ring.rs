@@ -1,6 +1,4 @@
-//! One ring a virtual CPU: the CPU pushes, whoever holds the order lock takes.
-//!
-//! An event is one 64-bit word, so an event is never seen half written.
+//! One ring a virtual CPU: the CPU pushes [words](crate::word), whoever holds the order lock takes.
 use crate::children::Pipe;
 use crate::exclude::Exclusive;
 use crate::flow::carry::Carry;
@@ -9,58 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Words in a ring; also the most events that run together when threads interleave.
 pub const WORDS: usize = 8192;
-
-const KIND: u32 = 62;
-const ADDR: u64 = (1 << 48) - 1;
-
-/// An event as it travels.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Word {
-    /// Load or store: address, log2 of size, store?, which instruction of its block (modulo 512),
-    /// and whether its address was loaded a moment ago.
-    Access { addr: u64, shift: u8, store: bool, tag: u16, dependent: bool },
-    /// An instruction line and the instructions that begin in it.
-    Fetch { addr: u64, insns: u8 },
-    /// The kernel touched 1 to 8192 bytes.
-    Kernel { addr: u64, len: u32, write: bool },
-}
-
-/// Most bytes in one [`Word::Kernel`].
-pub const KERNEL_MAX: u64 = 8192;
-
-/// An access as a word.
-#[inline(always)]
-pub fn access(addr: u64, shift: u32, store: bool, tag: u64, dependent: bool) -> u64 {
-    let flags = u64::from(store) << 51 | u64::from(dependent) << 61;
-    (addr & ADDR) | u64::from(shift & 7) << 48 | flags | (tag & 511) << 52
-}
-
-/// A line as a word. It doubles as the callback's user data, so that the hot path computes nothing.
-pub fn fetch(addr: u64, insns: u8) -> u64 {
-    1 << KIND | (addr & ADDR & !63) | u64::from(insns) << 48
-}
-
-/// A kernel access as a word.
-pub fn kernel(addr: u64, len: u64, write: bool) -> u64 {
-    2 << KIND | (addr & ADDR) | (len - 1) << 48 | u64::from(write) << 61
-}
-
-/// Back from a word.
-#[inline(always)]
-pub fn unpack(w: u64) -> Word {
-    let addr = w & ADDR;
-    match w >> KIND {
-        0 => Word::Access {
-            addr,
-            shift: (w >> 48) as u8 & 7,
-            store: w >> 51 & 1 != 0,
-            tag: (w >> 52) as u16 & 511,
-            dependent: w >> 61 & 1 != 0,
-        },
-        1 => Word::Fetch { addr: addr & !63, insns: (w >> 48) as u8 & 127 },
-        _ => Word::Kernel { addr, len: (w >> 48) as u32 % 8192 + 1, write: w >> 61 & 1 != 0 },
-    }
-}
 
 /// A system call between entry and return.
 #[derive(Clone, Copy, Default)]

@@ -1,5 +1,5 @@
 //! The background thread: from words to a file.
-use crate::ring::{Word, unpack};
+use crate::word::{Word, unpack};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use vellum_trace::build::{Builder, FileCall, FileState, MapRequest, Region};
 use vellum_trace::record::shared::Shared;
-use vellum_trace::{Advice, Flags, Prot, TraceError};
+use vellum_trace::{Advice, Prot, TraceError};
 
 /// What arrives, in the order that counts.
 pub enum Message {
@@ -244,26 +244,18 @@ impl Sink {
             let word = unpack(words[i]);
             i += 1;
             match word {
-                Word::Access { addr, shift, store, tag, dependent } => {
+                Word::Access { addr, shift, tag, flags } => {
                     // QEMU splits a vector access into 8-byte parts of one instruction.
                     let mut size = 1u8 << shift.min(6);
                     while shift == 3
                         && size < 64
                         && let Some(next) = words.get(i)
                         && unpack(*next)
-                            == (Word::Access {
-                                addr: addr + u64::from(size),
-                                shift,
-                                store,
-                                tag,
-                                dependent,
-                            })
+                            == (Word::Access { addr: addr + u64::from(size), shift, tag, flags })
                     {
                         size += 8;
                         i += 1;
                     }
-                    let flags = if store { Flags::WRITE } else { Flags::READ };
-                    let flags = if dependent { flags.with(Flags::DEPENDENT) } else { flags };
                     self.builder.access(addr, size, flags)?;
                 }
                 Word::Fetch { addr, insns } => self.builder.fetch(addr, insns)?,

@@ -187,6 +187,22 @@ fn the_load_behind_a_branch_on_a_loaded_value_that_was_predicted_wrongly_waits_f
 }
 
 #[test]
+fn a_load_is_behind_a_wrong_prediction_though_right_ones_lie_between() {
+    // cmp rdi,[rbx]; jne
+    let mut f = Follower::new();
+    [&b"\x48\x3b\x3b"[..], JNE].iter().for_each(|i| _ = f.step(i));
+    let branch =
+        |after| -> &'static Branch { Box::leak(Box::new(Branch::new(after, f.condition()))) };
+    let (first, second) = (branch(100), branch(200));
+    let mut carry = Carry::new();
+    carry.enter(0, &Effect::default(), first);
+    // Taken, which was not expected; then not taken, as expected.
+    carry.enter(500, &Effect::default(), second);
+    carry.enter(200, &Effect::default(), unconditional());
+    assert!(carry.is_held_up() && !carry.is_held_up());
+}
+
+#[test]
 fn a_loaded_value_lasts_one_to_two_periods_wherever_in_a_period_it_was_loaded() {
     for before in 0..2 * PERIOD {
         let lasts = |n: u32| {

@@ -297,7 +297,7 @@ fn pointer_chases_and_indexed_accesses_are_dependent_and_strides_are_not() {
         });
         found.unwrap_or_else(|| panic!("no mapping of {len} bytes"))
     };
-    let (nodes, at, marks) = (of_length(NODES * 16), of_length(NODES * 4), of_length(3 * 4096));
+    let (nodes, at, marks) = (of_length(NODES * 16), of_length(NODES * 4), of_length(4 * 4096));
     let mark = |page: u64| {
         let hit = |e: &Event| {
             matches!(e, Event::Access { mapping, offset, flags, .. }
@@ -305,7 +305,7 @@ fn pointer_chases_and_indexed_accesses_are_dependent_and_strides_are_not() {
         };
         events.iter().position(hit).expect("a mark")
     };
-    let (one, two, three) = (mark(0), mark(1), mark(2));
+    let [one, two, three, four] = [0, 1, 2, 3].map(mark);
 
     // The stride is the last thing that reads the nodes before the first mark.
     let before: Vec<Event> = {
@@ -321,6 +321,18 @@ fn pointer_chases_and_indexed_accesses_are_dependent_and_strides_are_not() {
     assert!(chased >= all - 4, "chase: {chased} of {all}");
     assert_eq!(dependent(&events[two..three], nodes), (NODES, NODES), "gather");
     assert_eq!(dependent(&events[two..three], at), (NODES, 0), "the index itself");
+    let wrong = |part: &[Event]| {
+        let flags = part.iter().filter_map(|e| match e {
+            Event::Access { flags, .. } => Some(*flags),
+            _ => None,
+        });
+        let wrong: Vec<_> = flags.filter(|f| f.mispredicted()).collect();
+        assert!(wrong.iter().all(|f| f.dependent() && !f.write()));
+        wrong.len()
+    };
+    assert!(wrong(&events[one..three]) < NODES / 100, "loops");
+    let chance = wrong(&events[three..four]);
+    assert!((NODES * 4 / 10..NODES * 6 / 10).contains(&chance), "{chance}");
     std::fs::remove_dir_all(dir).expect("removed");
 }
 

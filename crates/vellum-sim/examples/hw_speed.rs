@@ -129,6 +129,7 @@ fn main() {
         instruction: Ticks(64),
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
+        mispredict: Ticks::ZERO,
     };
     let mut core = Core::new(overlap);
     time("core: 4 instructions and a hit", |_| (core.retire(4) + core.hit(false)).0);

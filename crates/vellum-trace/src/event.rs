@@ -75,9 +75,12 @@ impl Flags {
     /// be on its way: no more than about 250 instructions back. Found in the code, not in values;
     /// `docs/trace-format.md` says what is seen and what is not.
     pub const DEPENDENT: Flags = Flags(4);
+    /// The first load behind a branch on a loaded value that two bits for each branch predict
+    /// wrongly. The core came to it only when the value was there and it had begun anew.
+    pub const MISPREDICTED: Flags = Flags(8);
 
     /// All bits in use.
-    pub(crate) const MASK: u8 = 7;
+    pub(crate) const MASK: u8 = 15;
 
     /// Store or load?
     pub fn write(self) -> bool {
@@ -90,6 +93,10 @@ impl Flags {
     /// Does the address depend on a load shortly before? See [`Flags::DEPENDENT`].
     pub fn dependent(self) -> bool {
         self.0 & 4 != 0
+    }
+    /// Is it behind a branch that was predicted wrongly? See [`Flags::MISPREDICTED`].
+    pub fn mispredicted(self) -> bool {
+        self.0 & 8 != 0
     }
     /// As stored.
     pub fn bits(self) -> u8 {

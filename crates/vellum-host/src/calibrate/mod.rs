@@ -7,6 +7,7 @@
 //!
 //! A CPU here is what the kernel calls one, a hardware thread.
 
+mod branch;
 mod chase;
 mod clear;
 mod clock;
@@ -51,6 +52,9 @@ pub struct Computer {
     pub clock_hz: u64,
     /// An instruction when nothing misses; `None` on architectures without a measurement.
     pub instruction: Option<Figure>,
+    /// A branch on a loaded value that was predicted wrongly, beside one that was not; `None` on
+    /// architectures without a measurement.
+    pub mispredict: Option<Figure>,
     /// Loads from caches, from memory, and through page tables.
     pub places: PlaceTimes,
     /// Lines in a row.
@@ -111,6 +115,7 @@ pub fn measure() -> Result<Computer, Unmeasured> {
             translation,
             clock_hz: clock::hertz(),
             instruction: instruction::mean(),
+            mispredict: branch::mispredicted(),
             places,
             lines,
             kernel,

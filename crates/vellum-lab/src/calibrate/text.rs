@@ -124,6 +124,10 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
         Some(mean) => t.measured("instruction", mean),
         None => t.guess("instruction", "0.33", "three instructions a cycle when nothing misses"),
     }
+    if let Some(branch) = computer.mispredict {
+        // From the byte's arrival on, which the model waits for by itself.
+        t.measured("mispredict", branch.beyond(places.l1));
+    }
     prefetch(&mut t, values);
     t.cache("l1i", topology.l1i, places.l1, true);
     t.cache("l1d", topology.l1d, places.l1, true);
@@ -381,6 +385,7 @@ pub(super) mod tests {
             translation: Translation { source: None, ..translation::read() },
             clock_hz: 3_000_000_000,
             instruction: Some(figure(0.1)),
+            mispredict: Some(figure(6.0)),
             places: PlaceTimes {
                 l1: figure(1.333),
                 l2: figure(4.0),

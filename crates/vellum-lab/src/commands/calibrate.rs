@@ -143,6 +143,9 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
         ("store to 4 KiB shared since a fork", kernel.copy),
         ("4 KiB unmapped with its neighbours", kernel.unmap),
     ];
+    if let Some(branch) = computer.mispredict {
+        rows.insert(0, ("branch predicted wrongly", branch));
+    }
     if let Some(huge) = &kernel.huge {
         rows.extend([
             ("first store to 2 MiB", huge.touch),

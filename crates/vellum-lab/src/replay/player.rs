@@ -155,6 +155,9 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     self.foresee(run, i);
                     self.owed = self.owed.saturating_sub(1);
                     let kind = if flags.write() { Kind::Store } else { Kind::Load };
+                    if flags.mispredicted() {
+                        self.cpu.mispredicted();
+                    }
                     if let Err(wait) =
                         self.touch(here, va, u32::from(size), kind, flags.dependent())?
                     {

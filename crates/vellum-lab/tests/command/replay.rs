@@ -255,6 +255,34 @@ fn charges_tell_what_a_run_on_a_machine_of_other_constants_takes() {
     }
 }
 
+/// Each takes the time of the machine file, on a machine that has one and on no other.
+#[test]
+fn branches_predicted_wrongly_take_their_time() {
+    let mut s = Script::new();
+    let m = s.anon(1);
+    s.touch(m, 0..1);
+    for n in 0..10_000u32 {
+        let flags = if n % 10 == 0 { Flags::READ.with(Flags::MISPREDICTED) } else { Flags::READ };
+        s.push(Event::Access { mapping: m, size: 8, flags, offset: 0 });
+    }
+    let trace = s.file("branches.vt");
+    let milan = vellum_sim::file::preset_text("milan").expect("a preset");
+    let core = "[core]\nmispredict = { value = 16, basis = \"guess\", source = \"this test\" }";
+    let with = Temporary::with("branches.toml", milan.replace("[core]", core).as_bytes());
+    let charges = |machine: &str| {
+        let args = ["run", "--trace", trace.path(), "--machine", machine, "--json"];
+        let said = vellum(&[&args[..], &["--cpus", "1"]].concat());
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        let of = |what: &str, key: &str| doc["variants"][0][what][key].as_u64().unwrap_or(0);
+        [of("charges", "core.mispredict"), of("counters", "estimate_total")]
+    };
+    let ([none, without], [some, with]) = (charges("milan"), charges(with.path()));
+    assert_eq!([none, some], [0, 16 * 1000]);
+    // Each waits for a load of the first level, too.
+    assert!((16_000..=20_100).contains(&(with - without)), "{without} {with}");
+}
+
 #[test]
 fn huge_pages_take_fewer_faults_and_fewer_walks() {
     let mut s = Script::new();

@@ -36,7 +36,7 @@ impl Carry {
         let was = self.exit;
         self.entry = was as u16 | (was >> 16) as u16 | ALWAYS;
         if let Some(last) = self.branch {
-            self.held_up = last.went_wrong(start);
+            self.held_up |= last.went_wrong(start);
         }
         self.branch = self.depends(branch.condition()).then_some(branch);
         let clear = u32::from(e.clear);

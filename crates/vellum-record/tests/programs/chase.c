@@ -1,4 +1,4 @@
-/* The same memory by strides, through its pointers, and through an index array. Each phase ends with a store to its own
+/* The same memory by strides, through its pointers, through an index array, and behind branches by chance. Each phase ends with a store to its own
    page of `marks`, so that a trace can be cut where phases meet. */
 #include <sys/mman.h>
 
@@ -29,6 +29,17 @@ __attribute__((noinline)) static long gather(const struct node *n, const int *at
     return sum;
 }
 
+__attribute__((noinline)) static long choose(const volatile struct node *n, const int *at)
+{
+    long sum = 0;
+    for (int i = 0; i < NODES; i++) {
+        unsigned mixed = at[i] * 2654435761u;
+        if ((mixed ^ mixed >> 15) * 2246822519u >> 31)
+            sum += n[i].value;
+    }
+    return sum;
+}
+
 static void *fresh(size_t length)
 {
     return mmap(0, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,7 +47,7 @@ static void *fresh(size_t length)
 
 int main(void)
 {
-    volatile long *marks = fresh(3 * PAGE);
+    volatile long *marks = fresh(4 * PAGE);
     struct node *n = fresh(NODES * sizeof *n);
     int *at = fresh(NODES * sizeof *at);
     for (int i = 0; i < NODES; i++) {
@@ -48,5 +59,6 @@ int main(void)
     marks[0] = stride(n);
     marks[PAGE / sizeof *marks] = chase(n + at[0]);
     marks[2 * PAGE / sizeof *marks] = gather(n, at);
+    marks[3 * PAGE / sizeof *marks] = choose(n, at);
     return marks[0] != marks[PAGE / sizeof *marks];
 }

@@ -4,8 +4,8 @@
 //! same page, same line, no interrupt due. Everything else is out of line.
 
 use crate::cache::{Agent, Level};
-use crate::cpu::Kind;
 use crate::cpu::prefetch::Miss;
+use crate::cpu::{Kind, Price};
 use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::{Ready, Ticks};
@@ -89,6 +89,16 @@ impl<F: Format> SimState<F> {
             }));
         }
         Ok(Seen(0))
+    }
+
+    /// The next access lies behind a branch that was predicted wrongly.
+    pub(crate) fn mispredicted(&mut self, c: usize) {
+        let cpu = &mut self.cpus[c];
+        cpu.core.served_by(Level::L1 as u8);
+        let anew = cpu.core.mispredicted();
+        if anew > Ticks::ZERO {
+            cpu.charge(Price::Mispredict, anew);
+        }
     }
 
     /// The data side of an access: caches and time.

@@ -97,6 +97,14 @@ impl<'a, F: Format> Cpu<'a, F> {
         self.sim.breathe();
     }
 
+    /// The next access lies behind a branch that was predicted wrongly, on what the last load
+    /// brings: the time of `core.mispredict` passes once that is there. Where the machine file has
+    /// no such time nothing happens.
+    #[inline]
+    pub fn mispredicted(&self) {
+        self.sim.state.with(|s| s.mispredicted(self.id));
+    }
+
     /// Tells the host (not the simulation) that the program will access `va` in some ten accesses'
     /// time, so that its own cache misses overlap. For callers that know what comes, such as a
     /// replay; leaving it out changes no result.

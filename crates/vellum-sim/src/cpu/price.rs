@@ -18,6 +18,7 @@ use crate::memory::{Ticks, Waits};
 pub(crate) enum Price {
     Instruction,
     LoadPort,
+    Mispredict,
     L1,
     L2,
     Llc,
@@ -56,6 +57,7 @@ pub(crate) enum Price {
 const KEYS: [&str; Price::Fault as usize] = [
     "core.instruction",
     "core.load",
+    "core.mispredict",
     "l1d.latency",
     "l2.latency",
     "llc.latency",

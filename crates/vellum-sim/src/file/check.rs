@@ -196,6 +196,7 @@ impl Machine {
             ("l2.latency", Some(self.ticks(&self.l2.latency))),
             ("llc.latency", Some(self.ticks(&self.llc.latency))),
             ("core.instruction", Some(self.ticks(&self.core.instruction))),
+            ("core.mispredict", Some(self.overlap().mispredict)),
         ];
         match others
             .into_iter()

@@ -137,13 +137,16 @@ impl Machine {
 
     /// The core.
     pub fn overlap(&self) -> Overlap {
+        let optional =
+            |time: &Option<Constant<_>>| time.as_ref().map_or(Ticks::ZERO, |t| self.ticks(t));
         Overlap {
             fill_buffers: self.core.fill_buffers.value,
             walkers: self.core.walkers.value,
             window: self.core.window.value,
             instruction: self.ticks(&self.core.instruction),
             l1: self.ticks(&self.l1d.latency),
-            load: self.core.load.as_ref().map_or(Ticks::ZERO, |load| self.ticks(load)),
+            load: optional(&self.core.load),
+            mispredict: optional(&self.core.mispredict),
         }
     }
 

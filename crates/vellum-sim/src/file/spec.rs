@@ -67,6 +67,9 @@ pub struct CoreSpec {
     pub instruction: Constant<Duration>,
     /// Time a load keeps the load port. Left out: loads are instructions like others.
     pub load: Option<Constant<Duration>>,
+    /// From a branch that turns out to be predicted wrongly to the first instruction behind it.
+    /// Left out: nothing.
+    pub mispredict: Option<Constant<Duration>>,
 }
 
 /// `[l1i]`, `[l1d]`, `[l2]`

@@ -32,6 +32,9 @@ pub struct Overlap {
     /// Time a load keeps the port that all loads go through; zero where loads are not limited by
     /// it.
     pub load: Ticks,
+    /// From a branch that turns out to be predicted wrongly to the first instruction behind it;
+    /// zero where such branches hold up nothing but the load behind them.
+    pub mispredict: Ticks,
 }
 
 /// When an access is translated, and by what.
@@ -160,6 +163,19 @@ impl Core {
         self.now += wait;
         self.settled += wait;
         self.waits.port += wait;
+    }
+
+    /// A branch on what the last load brings was predicted wrongly: nothing behind it begins
+    /// before that is there. Returns the time that the core then takes to begin anew, for the
+    /// caller to pass.
+    pub fn mispredicted(&mut self) -> Ticks {
+        if self.overlap.mispredict > Ticks::ZERO {
+            let last = self.loads.last().filter(|p| p.done == self.last);
+            let start = self.last.saturating_sub(self.overlap.l1);
+            let hit = Pending { done: self.last, start, ..Pending::NONE };
+            self.wait_for(last.unwrap_or(Pending { source: self.source, ..hit }));
+        }
+        self.overlap.mispredict
     }
 
     /// Waits for the oldest loads until the window has room.

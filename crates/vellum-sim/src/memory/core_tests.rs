@@ -13,6 +13,7 @@ fn core(fill_buffers: u32) -> Core {
         instruction: quarter,
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
+        mispredict: Ticks::ZERO,
     })
 }
 
@@ -97,6 +98,7 @@ fn a_short_window_limits_overlap_before_the_buffers_do() {
         instruction: Ticks(64),
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
+        mispredict: Ticks::ZERO,
     });
     let cost = cycles_per_line(&mut c, 10_000, |c| {
         c.load(L3, false);
@@ -123,6 +125,7 @@ fn one_walker_makes_walks_wait_for_each_other_and_two_halve_that() {
             instruction: Ticks(64),
             l1: Ticks::from_cycles(4),
             load: Ticks::ZERO,
+            mispredict: Ticks::ZERO,
         });
         cycles_per_line(&mut c, 10_000, |c| {
             let ready = c.walk(Ticks::from_cycles(27));
@@ -174,6 +177,7 @@ fn store_misses_are_bound_by_the_buffers_and_not_by_the_window() {
         instruction: Ticks(64),
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
+        mispredict: Ticks::ZERO,
     });
     let cost = cycles_per_line(&mut c, 10_000, |c| {
         c.store(L3);
@@ -213,4 +217,27 @@ fn a_line_on_its_way_takes_what_is_left_and_blames_translation_for_its_part_alon
         (c.now(), c.take_translating().second_level),
         (at(100), Ticks(at(100).0 * 127 / 255))
     );
+}
+
+#[test]
+fn a_branch_predicted_wrongly_waits_for_what_it_asks_and_for_the_core_to_begin_anew() {
+    let anew = Ticks::from_cycles(16);
+    let overlap = Overlap { mispredict: anew, ..core(10).overlap };
+    let turn = |mut c: Core, act: fn(&mut Core) -> Ticks| {
+        act(&mut c);
+        let (start, took) = (c.now(), c.mispredicted());
+        c.advance(took);
+        c.validate().expect("consistent");
+        c.now() - start
+    };
+    let missed = |c: &mut Core| c.load(L3, false);
+    let hit = |c: &mut Core| c.hit(false);
+    assert_eq!(turn(Core::new(overlap), missed), L3 + anew);
+    assert_eq!(turn(Core::new(overlap), hit), Ticks::from_cycles(4) + anew);
+    let waited = |c: &mut Core| {
+        c.load(L3, false);
+        c.serialize()
+    };
+    assert_eq!(turn(Core::new(overlap), waited), anew, "what has come is not waited for");
+    assert_eq!(turn(core(10), missed), Ticks::ZERO, "a core without the constant goes on");
 }

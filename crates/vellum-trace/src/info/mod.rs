@@ -38,6 +38,9 @@ pub struct Info {
     pub dependent_loads: u64,
     /// Program stores of that kind.
     pub dependent_stores: u64,
+    /// Program loads behind a branch that was predicted wrongly, see
+    /// [`Flags::MISPREDICTED`](crate::Flags::MISPREDICTED).
+    pub mispredicted: u64,
     /// Most threads alive at once.
     pub threads_alive: u64,
     /// Distinct 4 KiB pages accessed.
@@ -87,6 +90,7 @@ pub fn analyse<R: Read>(
     let mut reuse = [0u64; REUSE_BUCKETS];
     let (mut now, mut alive) = (0u64, 0);
     let mut dependent = [0u64; 2];
+    let mut mispredicted = 0;
     let mut files = FileSums::default();
     let mut fetched = None;
     while reader.next_block(&mut block)? {
@@ -102,6 +106,7 @@ pub fn analyse<R: Read>(
                     let page = (place.base + offset) / crate::PAGE;
                     if !flags.kernel() {
                         dependent[usize::from(flags.write())] += u64::from(flags.dependent());
+                        mispredicted += u64::from(flags.mispredicted());
                         small.accesses += 1;
                         large.accesses += 1;
                         lane.small.access(page, &mut small);
@@ -174,6 +179,7 @@ pub fn analyse<R: Read>(
         partial: reader.is_partial(),
         dependent_loads: dependent[0],
         dependent_stores: dependent[1],
+        mispredicted,
         threads_alive: alive,
         pages: pages.count(|_| true),
         revisited: pages.revisited(),

@@ -99,6 +99,10 @@ impl fmt::Display for Info {
             percent(self.dependent_loads, t.loads),
             percent(self.dependent_stores, t.stores)
         )?;
+        if self.mispredicted > 0 {
+            let counted = Grouped(self.mispredicted);
+            writeln!(f, "branches:     {counted} loads are behind one that was predicted wrongly")?;
+        }
         writeln!(
             f,
             "instructions: {} in {} lines, {} left out",

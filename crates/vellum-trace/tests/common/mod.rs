@@ -154,7 +154,7 @@ impl World {
                 };
                 let offset = offset.min(self.lens[mapping] - u64::from(size));
                 self.last = (mapping, offset);
-                let flags = Flags::from_bits((x >> 8) as u8 % 8)?;
+                let flags = Flags::from_bits((x >> 8) as u8 % 16)?;
                 Event::Access { mapping: mapping as u32, size, flags, offset }
             }
         })
