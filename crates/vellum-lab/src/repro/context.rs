@@ -2,7 +2,7 @@
 
 use vellum_sim::file::Machine;
 
-use super::page::{Page, Row};
+use super::page::{Page, Row, Table};
 use super::summary::Summary;
 use crate::error::LabError;
 
@@ -14,6 +14,9 @@ pub struct Context<'a> {
     /// Seed of everything random in it.
     pub seed: u64,
 }
+
+/// Sets a measured page beside the simulated machine; `None` where nothing was measured.
+pub type Twin = fn(&Context<'_>, &Page) -> Result<Option<Table>, LabError>;
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,9 @@ pub struct PublishedExperiment {
     pub summary: fn(&Context<'_>) -> Result<Summary, LabError>,
     /// Runs it on this computer.
     pub host: fn() -> Result<Page, LabError>,
+    /// Figures of such a page beside the same of a simulated machine, which is to be this computer
+    /// as it was calibrated. `None` where the two have no figure in common.
+    pub twin: Option<Twin>,
     /// Its lines of the first screen that are measured on this computer, or why there are none.
     pub here: fn() -> Result<Vec<Row>, String>,
 }

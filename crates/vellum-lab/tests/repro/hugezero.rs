@@ -7,11 +7,12 @@ use std::sync::OnceLock;
 
 use crate::experiment::{holds_document, is_readable, machine, ours, pages};
 use serde_json::json;
+use vellum_lab::repro::Context;
 use vellum_lab::repro::hugezero::loops::{PAGES, glance};
 use vellum_lab::repro::hugezero::rss::{self, ALWAYS, NEVER, RssLoad};
 use vellum_lab::repro::hugezero::{EXPERIMENT, loops};
 use vellum_lab::repro::json::document;
-use vellum_lab::repro::page::Page;
+use vellum_lab::repro::page::{Page, Row, Table};
 
 /// The experiment as it is by default, run once for all tests.
 fn page() -> &'static Page {
@@ -136,4 +137,35 @@ fn a_smaller_last_level_moves_the_ratio_and_another_seed_does_not() {
 fn the_page_is_readable_and_docs_hugezero_md_says_the_same() {
     is_readable(page());
     holds_document(&EXPERIMENT, std::slice::from_ref(page()));
+}
+
+/// With the published figures in place of measured ones.
+#[test]
+fn a_measured_page_is_set_beside_the_model_of_the_computer() {
+    let machine = machine("westmere-ex");
+    let context = Context { machine: &machine, seed: 1 };
+    let twin = EXPERIMENT.twin.expect("there is one");
+    let row = |name: &str, ours| Row {
+        name: name.into(),
+        published: [None, None],
+        ours,
+        spread: None,
+        provenance: None,
+    };
+    let page = |rows| Page {
+        tables: vec![Table { title: String::new(), columns: Default::default(), rows }],
+        ..Page::default()
+    };
+    let found = |two, one| {
+        let rows =
+            [("benchmark 2, ns a comparison", two), ("benchmark 1, ns a pair of lines", one)];
+        page(rows.map(|(name, ours)| row(name, ours)).to_vec())
+    };
+    let measured = found([Some(61.7), Some(7.933)], [Some(10.72), Some(11.43)]);
+    let table = twin(&context, &measured).expect("it runs").expect("both were measured");
+    let ours: Vec<_> = table.rows.iter().map(|row| row.ours.map(Option::unwrap)).collect();
+    assert!((ours[0][0] - 7.78).abs() < 0.01 && (6.5..9.5).contains(&ours[0][1]), "{ours:?}");
+    assert!((ours[1][0] - 0.94).abs() < 0.01 && (0.8..1.0).contains(&ours[1][1]), "{ours:?}");
+    let small_alone = found([Some(61.7), None], [Some(10.72), None]);
+    assert!(twin(&context, &small_alone).expect("no error").is_none());
 }

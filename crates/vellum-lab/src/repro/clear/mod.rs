@@ -22,5 +22,6 @@ pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     sim: sim::run,
     summary: sim::summary,
     host: host::run,
+    twin: None,
     here: host::here,
 };

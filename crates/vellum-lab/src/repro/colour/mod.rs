@@ -25,5 +25,6 @@ pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     sim: sim::run,
     summary: summary::run,
     host: host::run,
+    twin: None,
     here: host::here,
 };

@@ -2,7 +2,9 @@
 
 use vellum_host::bench::zeros::{self, Figure, Zeros};
 
+use super::loops::glance;
 use crate::error::LabError;
+use crate::repro::context::Context;
 use crate::repro::page::{Page, Row, Table};
 
 /// The page; what the host cannot show is named with the reason.
@@ -44,6 +46,40 @@ pub fn here() -> Result<Vec<Row>, String> {
     ])
 }
 
+/// What the benchmarks take by small pages, over what they take by the huge one.
+pub fn twin(context: &Context<'_>, measured: &Page) -> Result<Option<Table>, LabError> {
+    let ratio = |name: &str| {
+        let mut rows = measured.tables.iter().flat_map(|t| &t.rows);
+        let row = rows.find(|row| row.name.starts_with(name))?;
+        Row::ratio(row.ours).map(|huge_over_small| 1.0 / huge_over_small)
+    };
+    let (Some(pages), Some(lines)) = (ratio(BENCHMARK_2), ratio(BENCHMARK_1)) else {
+        return Ok(None);
+    };
+    let of = |form| glance(context.machine, context.seed, form);
+    let (small, huge) = (of("table-private")?, of("page")?);
+    let row = |name: &str, measured: f64, modelled: f64| Row {
+        name: name.to_owned(),
+        published: [None, None],
+        ours: [Some(measured), Some(modelled)],
+        spread: None,
+        provenance: None,
+    };
+    Ok(Some(Table {
+        title: "Time by 4 KiB pages over time by 2 MiB: measured, and modelled by --machine host"
+            .into(),
+        columns: ["measured".into(), "modelled".into()],
+        rows: vec![
+            row("benchmark 2", pages, small.pages / huge.pages),
+            row("benchmark 1", lines, small.lines / huge.lines),
+        ],
+    }))
+}
+
+/// Names of the benchmarks' rows.
+const BENCHMARK_2: &str = "benchmark 2, ns a comparison";
+const BENCHMARK_1: &str = "benchmark 1, ns a pair of lines";
+
 /// A figure by small pages and by huge ones.
 fn row(name: &str, [small, huge]: [Option<Figure>; 2]) -> Row {
     Row {
@@ -64,8 +100,8 @@ fn fill(page: &mut Page, found: &Zeros) {
         columns: ["4 KiB".into(), "2 MiB".into()],
         rows: vec![
             row("first read of each 4 KiB, ns", both(|r| r.first)),
-            row("benchmark 2, ns a comparison", both(|r| r.pages)),
-            row("benchmark 1, ns a pair of lines", both(|r| r.lines)),
+            row(BENCHMARK_2, both(|r| r.pages)),
+            row(BENCHMARK_1, both(|r| r.lines)),
             row(
                 "faults",
                 [Some(count(found.small.faults as f64)), huge.map(|r| count(r.faults as f64))],

@@ -24,5 +24,6 @@ pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     sim: sim::run,
     summary: summary::run,
     host: host::run,
+    twin: Some(host::twin),
     here: host::here,
 };
