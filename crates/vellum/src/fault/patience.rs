@@ -83,9 +83,7 @@ impl<M: Machine> Faults<M> {
                     Err(FaultError::Rights)
                 } else if region.packed().is_device() && origin.touches_bytes() {
                     Err(FaultError::Device)
-                } else if entry == Entry::Reserved
-                    && self.object_at(region, va).is_some_and(is_beyond)
-                {
+                } else if entry == Entry::Reserved && region.object_at(va).is_some_and(is_beyond) {
                     Err(FaultError::Beyond)
                 } else {
                     Ok(())

@@ -177,7 +177,12 @@ impl NodeView<'_> {
         let index = self.node().index(Pfn(free.first));
         let block = (index >> BLOCK) as usize;
         let Some(mut locked) = self.node().lock(m, block) else { return false };
-        free.frames().for_each(|pfn| m.frame(pfn, Order::BASE, Use::Free));
+        // A plain loop of known length, which goes where nobody hears of the frames.
+        for bit in 0..64 {
+            if free.mask >> bit & 1 != 0 {
+                m.frame(Pfn(free.first + bit), Order::BASE, Use::Free);
+            }
+        }
         m.work(Work::Magazine, free.mask.count_ones() as u64);
         if locked.put_back_some(m, index, free.mask) {
             locked.release(m);

@@ -59,7 +59,7 @@ impl<M: Machine> ObjectLayer<M> {
         flags: Flags,
     ) -> Option<Entry> {
         let order = level.leaf_order().filter(|&order| order <= self.rules.max_leaf)?;
-        let (object, index) = self.object_at(region, va)?;
+        let (object, index) = region.object_at(va)?;
         let record = self.object(object);
         let memory = record.device()?;
         let first = index.checked_sub(va.page() & (order.frames() - 1))?;

@@ -1,20 +1,18 @@
 //! Making objects, and freeing those that nobody keeps.
 
-use crate::addr::{Order, Pfn, Va};
+use crate::addr::{Order, Pfn};
 use crate::error::{Invalid, NoMemory, ObjectError, ensure};
 use crate::frame::{Data, SlabRef};
 use crate::machine::{Machine, Use, Verb};
 use crate::object::record::{Object, ObjectRecord, Source, owner_of};
 use crate::object::{BLOCK_PAGES, MOST_BYTES, ObjectBlock, ObjectLayer, Tries};
-use crate::rmap::attachment::Attach;
 use crate::rmap::object_page::ObjectFrame;
-use crate::space::{ObjectUsage, SpaceRecord, View};
+use crate::space::{ObjectUsage, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
 use crate::sync::{self, Above, Attachments, Token, Top};
 use crate::vma::deferred_free::{DeferredFree, Orphans};
 use crate::vma::edit::Edit;
-use crate::vma::region::Region;
 
 impl<M: Machine> ObjectLayer<M> {
     /// `Objects::create`, and those for other kinds.
@@ -69,24 +67,6 @@ impl<M: Machine> ObjectLayer<M> {
     pub fn record_of_object<'o>(&'o self, object: &'o Object) -> &'o ObjectRecord {
         // SAFETY: this is the `Vm` of that id, and still there.
         unsafe { object.record(self.id()) }
-    }
-
-    /// The object that a region maps, and the index of its page at an address; `None` for private
-    /// memory, and for a region that is on its way out. The region is seen inside an epoch, or
-    /// under the mmap lock.
-    #[inline]
-    pub fn object_at(&self, region: &Region, va: Va) -> Option<(SlabRef, u64)> {
-        let attachment = Attach(self).attachment(region.attachment()?);
-        let index = va.page().wrapping_add(attachment.shift());
-        Some((SlabRef::from_raw(attachment.object())?, index))
-    }
-
-    /// How a region shows an object, moved by so many pages; `None` as above. Under the mmap lock.
-    pub fn view_of(&self, region: &Region, pages: u64) -> Option<View> {
-        let attachment = Attach(self).attachment(region.attachment()?);
-        let object = SlabRef::from_raw(attachment.object())?;
-        let copies = region.packed().is_private_view().then(|| region.shift().wrapping_sub(pages));
-        Some(View { object, shift: attachment.shift().wrapping_sub(pages), copies })
     }
 
     /// Gives a handle back.

@@ -14,8 +14,8 @@ use crate::rmap::object_page::ObjectFrame;
 use crate::stats::Counter;
 use crate::sync::{Above, EpochGuard, Object, Token};
 
-/// Pages that are looked at under the guard at once. Basis: a guess; it bounds how long
-/// others wait for the guard.
+/// Pages that are looked at under the guard at once, beside those that are frozen. Basis: a guess;
+/// it bounds how long others wait for the guard.
 pub(crate) const MOST_SEEN: usize = 512;
 
 /// Which pages of an object are meant.
@@ -163,7 +163,9 @@ impl<M: Machine> ObjectLayer<M> {
 
     /// Freezes the pages of `[first, end)`, only those of the kind, as many as `out` has room for,
     /// up to one that may not be frozen now; clean pages of which that is so are passed over. Or
-    /// one block. As [`freeze`](ObjectLayer::freeze), but it waits for nobody.
+    /// one block. As [`freeze`](ObjectLayer::freeze), but it waits for nobody. Out of line, so that
+    /// its loop has the registers.
+    #[inline(never)]
     pub fn freeze_pages(
         &self,
         object: SlabRef,
@@ -171,7 +173,8 @@ impl<M: Machine> ObjectLayer<M> {
         kind: PageKind,
         out: &mut [ObjectPage],
     ) -> Frozen {
-        let (mut count, mut seen, mut next) = (0, 0, None);
+        let mut count = out.len();
+        let (mut places, mut passed, mut next) = (out.iter_mut(), 0, None);
         let (mut block, mut crossing) = (None, None);
         {
             let mut top = Token::top();
@@ -180,26 +183,29 @@ impl<M: Machine> ObjectLayer<M> {
             cursor.set_limit(end);
             cursor.walk(first, |index, entry| {
                 let frame = self.frames.record(entry.pfn());
-                let data = Data::of(frame);
-                let taken = data.is_taken_or_block();
+                let taken = Data::of(frame).is_taken_or_block();
                 if taken && entry.order() != Order::BASE {
                     block = Some((index, entry));
                     return false;
                 }
                 let dirty = entry.is_marked(PageMark::Dirty);
                 let passes = kind == PageKind::Clean && (taken || dirty);
-                if seen == MOST_SEEN || !passes && (taken || count == out.len()) {
-                    next = Some(index);
-                    return false;
+                if passes && passed < MOST_SEEN {
+                    passed += 1;
+                    return true;
                 }
-                if !passes {
+                if !passes
+                    && !taken
+                    && let Some(place) = places.next()
+                {
                     ObjectFrame(self).freeze_in(frame);
-                    out[count] = (entry.pfn(), index);
-                    count += 1;
+                    *place = (entry.pfn(), index);
+                    return true;
                 }
-                seen += 1;
-                true
+                next = Some(index);
+                false
             });
+            count -= places.len();
             // Not in the walk, whose loop is short then.
             if let Some((index, entry)) = block {
                 let data = Data::of(self.frames.record(entry.pfn()));
@@ -223,7 +229,8 @@ impl<M: Machine> ObjectLayer<M> {
     }
 
     /// Takes frozen pages, or a frozen block, that no space maps out of the object, and frees them
-    /// when nobody can still be looking at their records.
+    /// when nobody can still be looking at their records. Out of line as above.
+    #[inline(never)]
     pub fn free_pages(&self, object: SlabRef, pages: &[ObjectPage]) {
         let (record, mut dirty) = (self.object(object), 0);
         let block = ObjectFrame(self).is_block(pages).then(|| pages[0].0);

@@ -130,7 +130,7 @@ impl<M: Machine> Collapse<'_, M> {
     fn shown_at(self, space: &SpaceRecord, va: Va) -> Option<(SlabRef, u64)> {
         let last = Va(va.0 + Order::HUGE.bytes() - Order::BASE.bytes());
         let (seen, last) = (self.seen(space, va)?, self.seen(space, last)?);
-        let page = self.object_at(seen.region, va)?;
+        let page = seen.region.object_at(va)?;
         let is_all = seen.spot.region == last.spot.region && !seen.attrs.rights().is_none();
         // A table whose list names several regions has others between.
         let is_listed = seen.spot.level == Level::ONE && seen.spot.node.state().listed() != 0;

@@ -98,7 +98,7 @@ impl<'v, M: Machine> Poison<'v, M> {
     ) -> Result<Poisoned, PoisonError> {
         let seen = self.page_at(space, va)?;
         if let Entry::Shared(frame, _) = M::Codec::decode(seen.spot.raw, seen.spot.level)
-            && let Some((object, index)) = self.object_at(seen.region, va)
+            && let Some((object, index)) = seen.region.object_at(va)
         {
             // Waiting for other spaces needs the mmap lock given back.
             self.object(object).attachments.keep();

@@ -259,17 +259,22 @@ impl Packed {
         let others = DEVICE | if writes { PRIVATE | TRACKED } else { 0 };
         self.0 & others == 0
     }
-    /// Whether an entry that maps the object's own page gives the right to write. `noted`: the
-    /// pager knows that the page is written.
+    /// Whether an entry that maps the object's own page gives the right to write, if no write of it
+    /// is known.
     #[inline(always)]
-    pub fn gives_writes(self, noted: bool) -> bool {
-        let others = PRIVATE | if noted { 0 } else { TRACKED };
-        self.0 & (WRITE | others) == WRITE
+    pub fn gives_writes(self) -> bool {
+        self.0 & (WRITE | PRIVATE | TRACKED) == WRITE
+    }
+    /// The same of a region that maps an object, for a page of which the pager knows that it is
+    /// written.
+    #[inline(always)]
+    pub fn noted(self) -> Packed {
+        Packed(self.0 & !TRACKED)
     }
     /// The rights of an entry that maps the object's own page, of which no write is known.
     #[inline]
     pub fn object_rights(self) -> Rights {
-        Rights { write: self.gives_writes(false), ..self.rights() }
+        Rights { write: self.gives_writes(), ..self.rights() }
     }
     /// Whether it does not, and leaves the choice of memory nodes to the switch: one test.
     #[inline(always)]

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 
 const _: () = assert!(PFN_END * PAGE_SIZE as u64 == 1 << 48);
 
-/// An object of a slab: its physical address + 1, below 2^49.
+/// An object of a slab: its physical address, which is even, + 1; below 2^49.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(transparent)]
 pub(crate) struct SlabRef(NonZeroU64);
@@ -31,11 +31,12 @@ impl SlabRef {
     /// The frame it lies in.
     #[inline]
     pub fn pfn(self) -> Pfn {
-        Pfn((self.raw() - 1) / PAGE_SIZE as u64)
+        // The 1 is the lowest bit.
+        Pfn(self.raw() / PAGE_SIZE as u64)
     }
     #[inline]
     pub(crate) fn offset(self) -> usize {
-        (self.raw() - 1) as usize % PAGE_SIZE
+        self.raw() as usize & (PAGE_SIZE - 2)
     }
     /// Where it is. Valid until the object is freed.
     #[inline]

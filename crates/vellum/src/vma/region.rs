@@ -11,7 +11,7 @@ use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::rmap::attachment::Attach;
 use crate::space::attrs::{Packed, ViewKind};
-use crate::space::{Attrs, Backing};
+use crate::space::{Attrs, Backing, View};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Above, Queue, Token};
 use crate::vma::Regions;
@@ -36,6 +36,10 @@ pub(crate) struct Region {
     origin: AtomicU64,
     /// The attachment of the object that is mapped, 0 for private memory. As `attrs`.
     attachment: AtomicU64,
+    /// What the attachment says, so that faults do without it: the object, 0 for none, and what is
+    /// added to a page number to give the object's page index.
+    object: AtomicU64,
+    object_shift: AtomicU64,
 }
 
 impl Region {
@@ -70,9 +74,24 @@ impl Region {
     pub fn attachment(&self) -> Option<SlabRef> {
         SlabRef::from_raw(self.attachment.load(Ordering::Relaxed))
     }
-    /// Forgets it, of a region that nobody names: it was dropped, or is the caller's now.
+    /// The object that is mapped, and the index of its page at an address; `None` for private
+    /// memory, and for a region that is on its way out. The region is seen inside an epoch, or
+    /// under the mmap lock.
+    #[inline]
+    pub fn object_at(&self, va: Va) -> Option<(SlabRef, u64)> {
+        let object = SlabRef::from_raw(self.object.load(Ordering::Relaxed))?;
+        Some((object, va.page().wrapping_add(self.object_shift.load(Ordering::Relaxed))))
+    }
+    /// How it shows an object, moved by so many pages; `None` as above. Under the mmap lock.
+    pub fn moved_view(&self, pages: u64) -> Option<View> {
+        let (object, shift) = self.object_at(Va(0))?;
+        let copies = self.packed().is_private_view().then(|| self.shift().wrapping_sub(pages));
+        Some(View { object, shift: shift.wrapping_sub(pages), copies })
+    }
+    /// Forgets both, of a region that nobody names: it was dropped, or is the caller's now.
     pub(super) fn forget_attachment(&self) {
         self.attachment.store(0, Ordering::Relaxed);
+        self.object.store(0, Ordering::Relaxed);
     }
     pub fn replaces(&self) -> u64 {
         self.origin.load(Ordering::Relaxed)
@@ -141,8 +160,11 @@ impl<M: Machine> Regions<M> {
             if backing.kind == ViewKind::Private {
                 Attach(self).users_of(attachment).begin_view();
             }
-            Attach(self).attachment(attachment).share();
+            let attached = Attach(self).attachment(attachment);
+            attached.share();
             region.attachment.store(attachment.raw(), Ordering::Relaxed);
+            region.object.store(attached.object(), Ordering::Relaxed);
+            region.object_shift.store(attached.shift(), Ordering::Relaxed);
         }
         region.attrs.store(packed.0, Ordering::Relaxed);
         region.shift.store(backing.shift, Ordering::Relaxed);

@@ -6,6 +6,8 @@
 //! them. Nothing is read from a pager, and no page is made. A page that is mapped so is not marked
 //! as accessed where hardware sets the mark itself.
 
+use core::iter;
+
 use crate::addr::{Level, Order, Pfn};
 use crate::config::MOST_AROUND;
 use crate::entry::{Codec, Entry, Flags};
@@ -36,15 +38,27 @@ pub(crate) struct FoundPage<'e> {
 struct Mapped {
     /// Entries, with the fault's.
     entries: u64,
-    /// Pages that nobody mapped before.
-    pages: i64,
+    /// Those of pages that were mapped before.
+    more: u64,
 }
 
 impl Mapped {
     #[inline(always)]
     fn add(&mut self, is_first: bool) {
         self.entries += 1;
-        self.pages += i64::from(is_first);
+        self.more += u64::from(!is_first);
+    }
+
+    #[inline(always)]
+    fn add_all(&mut self, other: Mapped) {
+        self.entries += other.entries;
+        self.more += other.more;
+    }
+
+    /// Pages that nobody mapped before.
+    #[inline(always)]
+    fn pages(&self) -> i64 {
+        (self.entries - self.more) as i64
     }
 }
 
@@ -88,16 +102,14 @@ impl<'v, M: Machine> Around<'v, M> {
         if seen.space.is_unedited(seen.edits) {
             let more = match slots {
                 Some(slots) if is_of_one(seen) => {
-                    let page = |n| slots.get(n).and_then(page_in);
-                    self.map_part(seen, &part, (slots.len(), page), |_| true, epoch)
+                    self.map_part(seen, &part, slots.iter().map(page_in), |_| true, epoch)
                 }
                 _ => self.map_parts(seen, part, epoch),
             };
-            mapped.entries += more.entries;
-            mapped.pages += more.pages;
+            mapped.add_all(more);
         }
         spot.node.add_resident(mapped.entries);
-        self.count_here(Counter::Mapped, mapped.pages);
+        self.count_here(Counter::Mapped, mapped.pages());
         self.machine.work(Work::Scan, before + after);
         self.machine.work(Work::Entry, mapped.entries);
         Ok(Step::Done(Fault::Object))
@@ -119,7 +131,7 @@ impl<'v, M: Machine> Around<'v, M> {
             let (more, pages) = match FindPage(self.0).run_at(part.object, part.first, epoch) {
                 Run::Pages(slots) => {
                     let slots = &slots[..slots.len().min((part.end - part.first) as usize)];
-                    let pages = (slots.len(), |n| slots.get(n).and_then(page_in));
+                    let pages = slots.iter().map(page_in);
                     let more = self.map_part(seen, &part, pages, is_of_region, epoch);
                     (more, slots.len() as u64)
                 }
@@ -127,12 +139,11 @@ impl<'v, M: Machine> Around<'v, M> {
                     (self.map_part_of_block(seen, &part, block), part.in_block())
                 }
                 Run::One(entry) => {
-                    (self.map_part(seen, &part, (1, |_| entry), is_of_region, epoch), 1)
+                    (self.map_part(seen, &part, iter::once(entry), is_of_region, epoch), 1)
                 }
             };
             part.first += pages;
-            mapped.entries += more.entries;
-            mapped.pages += more.pages;
+            mapped.add_all(more);
         }
         mapped
     }
@@ -144,16 +155,16 @@ impl<'v, M: Machine> Around<'v, M> {
         self,
         seen: &Seen<'_>,
         part: &Part<'_>,
-        (count, page): (usize, impl Fn(usize) -> Option<TrieEntry>),
+        pages: impl Iterator<Item = Option<TrieEntry>>,
         is_of_region: impl Fn(usize) -> bool,
         epoch: &EpochGuard<'_, M>,
     ) -> Mapped {
         let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
         let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
         let clean = self.leaf(seen, false);
-        for n in 0..count {
+        for (n, page) in pages.enumerate() {
             let slot = first.wrapping_add(n);
-            if let Some(entry) = page(n)
+            if let Some(entry) = page
                 && m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
                 && is_of_region(slot)
                 && let frame = self.frames.record(entry.pfn())

@@ -24,7 +24,7 @@ impl<M: Machine> DeviceFault<'_, M> {
             return Err(FaultError::Device);
         }
         // A region on its way out has no object any more.
-        let Some((object, index)) = self.object_at(seen.region, seen.va) else {
+        let Some((object, index)) = seen.region.object_at(seen.va) else {
             return Ok(Step::Again);
         };
         if index >= self.object(object).pages() {

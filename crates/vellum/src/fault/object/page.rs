@@ -30,6 +30,7 @@ use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
+use crate::space::attrs::Packed;
 use crate::space::{Access, Fault, SpaceRecord};
 use crate::stats::{Counter, CpuCounters};
 use crate::sync::{EpochGuard, Token};
@@ -56,7 +57,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         ask: FaultRequest,
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        if let Some((object, index)) = self.object_at(seen.region, seen.va) {
+        if let Some((object, index)) = seen.region.object_at(seen.va) {
             let (record, counters) = (self.object(object), self.counters_here());
             match FindPage(self.0).present_in(record, index, &epoch, counters) {
                 Present::Page { pfn, frame, dirty, place } if record.still_has(index) => {
@@ -66,7 +67,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                         let step = Around(self.0).map(&{ seen }, (record, index), page, &epoch);
                         return self.counted(step, ask, counters);
                     }
-                    let flags = entry_flags(&seen, ask.access, dirty);
+                    let attrs = if dirty { seen.attrs.noted() } else { seen.attrs };
+                    let flags = flags_by(attrs, ask.access);
                     let step = self.map_found(&seen, (pfn, frame), flags, &epoch, counters);
                     return self.counted(step, ask, counters);
                 }
@@ -131,7 +133,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         // A region on its way out has no object any more.
-        let Some((object, index)) = self.object_at(seen.region, seen.va) else {
+        let Some((object, index)) = seen.region.object_at(seen.va) else {
             return Ok(Step::Again);
         };
         let found = FindPage(self.0).present(object, index, &epoch);
@@ -200,7 +202,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             && let Step::Done(_) = step
             && let Some(seen) = self.0.seen(seen.space, ask.va)
             && seen.spot.level == Level::ONE
-            && self.object_at(seen.region, ask.va) == Some((object, index))
+            && seen.region.object_at(ask.va) == Some((object, index))
             && seen.attrs.allows(ask.access)
         {
             // The fault is served, whatever comes of this.
@@ -241,7 +243,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     fn keep_paged(self, space: &SpaceRecord, ask: FaultRequest) -> Option<Wanted> {
         let _epoch = self.epochs.enter(&self.machine);
         let seen = self.0.seen(space, ask.va)?;
-        let (object, index) = self.object_at(seen.region, ask.va)?;
+        let (object, index) = seen.region.object_at(ask.va)?;
         let record = self.object(object);
         record.pager()?;
         record.attachments.keep();
@@ -257,8 +259,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
     pub fn split(self, space: &SpaceRecord, ask: FaultRequest) -> Result<(), FaultError> {
         let kept = {
             let _epoch = self.epochs.enter(&self.machine);
-            let page =
-                self.0.seen(space, ask.va).and_then(|seen| self.object_at(seen.region, ask.va));
+            let page = self.0.seen(space, ask.va).and_then(|seen| seen.region.object_at(ask.va));
             page.inspect(|page| self.object(page.0).attachments.keep())
         };
         let Some((object, index)) = kept else { return Ok(()) };
@@ -294,7 +295,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         (pfn, flags): (Pfn, Flags),
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let Some((object, index)) = self.object_at(seen.region, seen.va) else {
+        let Some((object, index)) = seen.region.object_at(seen.va) else {
             return Ok(Step::Again);
         };
         let (record, counters) = (self.object(object), self.counters_here());
@@ -459,7 +460,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             let spot = &seen.spot;
             spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
                 && path.map_or(spot.level == leaf, |path| path.is_below(spot.at))
-                && self.object_at(seen.region, ask.va) == Some(page)
+                && seen.region.object_at(ask.va) == Some(page)
                 && seen.attrs.allows(ask.access)
         })
     }
@@ -546,7 +547,12 @@ fn is_to_be_noted(seen: &Seen<'_>, ask: FaultRequest) -> bool {
 /// written.
 #[inline(always)]
 pub(super) fn entry_flags(seen: &Seen<'_>, access: Access, noted: bool) -> Flags {
-    let write = seen.attrs.gives_writes(noted);
-    let exec = seen.attrs.rights().exec;
+    flags_by(if noted { seen.attrs.noted() } else { seen.attrs }, access)
+}
+
+/// The same by the attributes that decide about the page.
+#[inline(always)]
+fn flags_by(attrs: Packed, access: Access) -> Flags {
+    let (write, exec) = (attrs.gives_writes(), attrs.rights().exec);
     Flags { write, exec, accessed: true, dirty: write && access == Access::Write }
 }

@@ -34,8 +34,8 @@ pub(crate) struct UnmapObject<'v, M: Machine>(pub &'v Faults<M>);
 over!(UnmapObject, Faults);
 
 impl<M: Machine> UnmapObject<'_, M> {
-    /// Takes frozen pages of an object, or one block, out of every space that maps them. The caller
-    /// keeps the object, holds no lock and is in no epoch.
+    /// Takes frozen pages of an object, whose indices ascend, or one block, out of every space that
+    /// maps them. The caller keeps the object, holds no lock and is in no epoch.
     pub fn everywhere(self, object: SlabRef, pages: &[ObjectPage]) {
         let is_block = ObjectFrame(self.0).is_block(pages);
         let is_done = || match is_block {
@@ -66,11 +66,15 @@ impl<M: Machine> UnmapObject<'_, M> {
     /// table at once.
     fn unmap_pages(self, space: &SpaceRecord, shift: u64, pages: &[ObjectPage]) {
         let page = move |page: &ObjectPage| page.1.wrapping_sub(shift);
-        let table = move |a: &ObjectPage| page(a) / ENTRIES as u64;
         let tables = || {
-            pages.chunk_by(move |a, b| table(a) == table(b)).map(move |pages| {
-                let leaves = pages.iter().map(move |a| (page(a) as usize % ENTRIES, a.0));
-                InTable { first: page(&pages[0]), leaves, block: None }
+            let mut rest = pages;
+            iter::from_fn(move || {
+                let start = *rest.first()?;
+                let (first, left) = (page(&start), ENTRIES as u64 - page(&start) % ENTRIES as u64);
+                let here;
+                (here, rest) = rest.split_at(rest.partition_point(|a| a.1 - start.1 < left));
+                let leaves = here.iter().map(move |a| (page(a) as usize % ENTRIES, a.0));
+                Some(InTable { first, leaves, block: None })
             })
         };
         self.unmap_parts(space, tables, |mut leaves| leaves.all(|leaf| self.is_unmapped(leaf.1)));

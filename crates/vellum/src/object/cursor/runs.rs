@@ -111,17 +111,15 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
             };
             let end = index + left as u64;
             let here = core::iter::from_fn(|| indices.next_if(|&index| index < end));
-            let (edit, mut gone) = (self.at.edit, 0);
-            let mut tell = |word: Word| {
-                gone += 1;
-                each(word.entry());
-            };
-            let few = self.with_supply(|supply| remove_pages(edit, node, here, supply, &mut tell));
+            let edit = self.at.edit;
+            let mut tell = |word: Word| each(word.entry());
+            let (gone, few) =
+                self.with_supply(|supply| remove_pages(edit, node, here, supply, &mut tell));
             (self.at.found, self.at.is_located) = (Word::EMPTY, false);
             if few {
                 self.at.leave_dead();
             }
-            self.at.count_removed(gone);
+            self.at.count_removed(gone as u64);
         }
     }
 

@@ -149,15 +149,15 @@ impl<'e, M: Machine> Edit<'e, M> {
     }
 }
 
-/// Empties the slots of base pages in a node, and tells of each word that was there. Says
-/// whether the node has few left, so that nodes may have left the tree, or come.
+/// Empties the slots of base pages in a node, and tells of each word that was there. Says how many
+/// there were, and whether the node has few left, so that nodes may have left the tree, or come.
 pub fn remove_pages<'e, M: Machine, H: Above<Queue> + Above<TableLock>>(
     edit: Edit<'e, M>,
     node: Node<'e>,
     indices: impl Iterator<Item = u64>,
     supply: &mut Supply<'_, 'e, M, H>,
     each: &mut impl FnMut(Word),
-) -> bool {
+) -> (usize, bool) {
     let before = edit.counts(node);
     let mut counts = before;
     for index in indices {
@@ -178,5 +178,5 @@ pub fn remove_pages<'e, M: Machine, H: Above<Queue> + Above<TableLock>>(
     if is_left_with_few {
         edit.shrink(node, supply);
     }
-    is_left_with_few
+    (before.used() - counts.used(), is_left_with_few)
 }

@@ -305,7 +305,7 @@ impl<M: Machine> Validate<'_, M> {
         (va, level): (u64, Level),
     ) -> Result<(), Invalid> {
         let is_so = |sentence, what| ensure(sentence, what, va, 1, 0);
-        let object = self.object_at(region, Va(va));
+        let object = region.object_at(Va(va));
         let (object, index) =
             object.ok_or(Invalid::new("an object for a page of one", va, 1, 0))?;
         let rights = region.packed().object_rights();

@@ -145,7 +145,7 @@ impl<M: Machine> Relocate<'_, M> {
         self.parts(space, plan, &mut |part, handle| {
             let region = self.region(handle);
             let shift = region.shift().wrapping_sub(pages);
-            let moved = match self.view_of(region, pages) {
+            let moved = match region.moved_view(pages) {
                 Some(view) => Map(self.0).view_region(edit, region.attrs(), view)?,
                 None => {
                     let backing = Backing::anonymous(shift);
