@@ -65,6 +65,7 @@ impl<M: Machine> UnmapObject<'_, M> {
     /// Takes pages out of one space, where it sees the object at that shift: the pages of each
     /// table at once.
     fn unmap_pages(self, space: &SpaceRecord, shift: u64, pages: &[ObjectPage]) {
+        debug_assert!(pages.is_sorted_by_key(|page| page.1), "indices ascend");
         let page = move |page: &ObjectPage| page.1.wrapping_sub(shift);
         let tables = || {
             let mut rest = pages;
