@@ -102,12 +102,23 @@ impl<M: Machine> PageTables<M> {
     where
         F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
+        self.alter_runs(space, range, &mut |at: &Cursor<'_>, (slot, _), raw| {
+            slot + usize::from(change(at, slot, raw))
+        });
+    }
+
+    /// The same where `change` may go on to entries behind the one it is called with, up to an end:
+    /// it says which slot comes next. The same slot again says that the entry is in transit.
+    pub fn alter_runs<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
+    where
+        F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
+    {
         self.alter_node(self.root(space), range, change);
     }
 
     fn alter_node<F>(&self, at: Cursor<'_>, range: VaRange, change: &mut F)
     where
-        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
+        F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
     {
         let p = at.part(range);
         if at.level == Level::ONE {
@@ -128,7 +139,7 @@ impl<M: Machine> PageTables<M> {
     #[inline(always)]
     pub fn alter_leaves<F>(&self, at: Cursor<'_>, slots: (usize, usize), change: &mut F)
     where
-        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
+        F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
     {
         let at = Cursor { level: Level::ONE, ..at };
         let Range { start: mut slot, end } = self.scanned(slots.0, slots.1);
@@ -147,7 +158,7 @@ impl<M: Machine> PageTables<M> {
         change: &mut F,
     ) -> usize
     where
-        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
+        F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
     {
         let m = &self.machine;
         let level = at.level;
@@ -159,13 +170,16 @@ impl<M: Machine> PageTables<M> {
                 if level > Level::ONE && matches!(M::Codec::decode(raw, level), Entry::Table(_)) {
                     return slot;
                 }
-                if !change(&at, slot, raw) {
+                let next = change(&at, (slot, end), raw);
+                if next == slot {
                     drop(guard);
                     m.relax();
                     return slot;
                 }
+                slot = next;
+            } else {
+                slot += 1;
             }
-            slot += 1;
         }
         slot
     }

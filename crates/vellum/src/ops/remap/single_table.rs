@@ -73,8 +73,10 @@ impl<M: Machine> RelocateInTable<'_, M> {
             return self.not_moved(edit, shifted.then_some(shift), error);
         }
         let mut receipt = Receipt::new();
-        self.alter_leaves(from.at, from.slots, &mut |at: &Cursor<'_>, slot, raw| {
-            Remap(self.0).stash_entry(at.place(slot, raw), Va(at.va(slot)), &mut receipt)
+        self.alter_leaves(from.at, from.slots, &mut |at: &Cursor<'_>, (slot, _), raw| {
+            let place = at.place(slot, raw);
+            let done = Remap(self.0).stash_entry(place, Va(at.va(slot)), &mut receipt);
+            slot + usize::from(done)
         });
         let _flushed = self.flush(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.
