@@ -85,15 +85,36 @@ impl<M: Machine> PageTables<M> {
     /// to the one with entries of `leaf`. `None` if the slot is of that level itself.
     pub fn unlinked_path(
         &self,
+        at: Place<'_>,
+        va: Va,
+        leaf: Level,
+    ) -> Result<Option<UnlinkedPath<'_>>, NoMemory> {
+        self.path_of(at, va, leaf, Entry::Reserved)
+    }
+
+    /// The same of tables in which is nothing but the way down to the address.
+    pub fn empty_path(&self, at: Place<'_>, va: Va) -> Result<Option<UnlinkedPath<'_>>, NoMemory> {
+        let path = self.path_of(at, va, Level::ONE, Entry::Empty)?;
+        let mut above = path.as_ref().and_then(|path| path.last.parent());
+        while let Some((table, _)) = above.filter(|&(table, _)| table != at.node.pfn) {
+            let node = self.node(table);
+            node.set_state(node.state().with_count(1));
+            above = node.parent();
+        }
+        Ok(path)
+    }
+
+    fn path_of(
+        &self,
         Place { node, mut level, mut slot, .. }: Place<'_>,
         va: Va,
         leaf: Level,
+        fill: Entry,
     ) -> Result<Option<UnlinkedPath<'_>>, NoMemory> {
         let (mut path, mut above) = (None, node.pfn);
         while level > leaf {
             level = level.child();
-            let reserved = M::Codec::encode(Entry::Reserved, level);
-            match self.make_node(level, Some((above, slot)), reserved) {
+            match self.make_node(level, Some((above, slot)), M::Codec::encode(fill, level)) {
                 Ok(node) => {
                     path = Some(UnlinkedPath::extended(path, &self.machine, node, level, va));
                     (above, slot) = (node.pfn, level.slot(va));

@@ -197,6 +197,9 @@ impl<M: Machine> PageTables<M> {
         if let Some(part) = self.in_table(space, range) {
             return self.all_in_table(&part, |entry| matches!(entry, Entry::Empty));
         }
+        if let Some(at) = self.above_table(space, range) {
+            return at.raw == 0;
+        }
         self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty))
     }
 }

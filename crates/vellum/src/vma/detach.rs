@@ -9,13 +9,24 @@ use crate::addr::{Level, Pfn, VaRange};
 use crate::entry::{Busy, Codec, Entry};
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::cursor::Cursor;
-use crate::pagetable::node::Node;
+use crate::pagetable::node::{Node, raised};
 use crate::pagetable::walk::each_table_below;
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Flushed;
 use crate::vma::Regions;
 use crate::vma::deferred_free::DeferredFree;
+
+/// Nodes below each other that were detached together.
+pub(crate) struct Chain<'v> {
+    /// Where they were.
+    pub node: Node<'v>,
+    slot: usize,
+    level: Level,
+    /// The uppermost, and the lowest.
+    first: Node<'v>,
+    pub lowest: Node<'v>,
+}
 
 impl<M: Machine> Regions<M> {
     /// Marks a node dead that nobody will add to: its own entries are marked already.
@@ -28,8 +39,15 @@ impl<M: Machine> Regions<M> {
 
     /// Marks every node of a detached subtree dead, each once no fault holds an entry of it.
     pub(crate) fn mark_subtree_dead(&self, table: Pfn, level: Level) {
+        self.wait_and_mark_dead(self.node(table));
+        each_table_below(self, table, level, |child| {
+            self.mark_subtree_dead(child, level.child());
+        });
+    }
+
+    /// Marks a node dead once no fault holds an entry of it.
+    fn wait_and_mark_dead(&self, node: Node<'_>) {
         let m = &self.machine;
-        let node = self.node(table);
         loop {
             let mut top = Token::top();
             let _guard = node.lock(m, &mut top);
@@ -40,9 +58,71 @@ impl<M: Machine> Regions<M> {
             drop(_guard);
             m.relax();
         }
-        each_table_below(self, table, level, |child| {
-            self.mark_subtree_dead(child, level.child());
-        });
+    }
+
+    /// The lowest node that goes with all it has, and the nodes above it in which is nothing but the
+    /// way there, up to one that `stays`. A root does not go. Under the mmap lock.
+    pub(crate) fn chain_of<'v>(
+        &'v self,
+        lowest: Node<'v>,
+        stays: Option<Pfn>,
+    ) -> Option<Chain<'v>> {
+        let (mut first, (mut above, mut slot)) = (lowest, lowest.parent()?);
+        loop {
+            let node = self.node(above);
+            let goes = node.state().count() == 1 && Some(above) != stays;
+            let Some(next) = node.parent().filter(|_| goes) else {
+                return Some(Chain { node, slot, level: node.state().level(), first, lowest });
+            };
+            (first, (above, slot)) = (node, next);
+        }
+    }
+
+    /// Detaches a chain, and marks its nodes dead, each once no fault holds an entry of it.
+    pub(crate) fn detach_chain(&self, chain: &Chain<'_>) {
+        let m = &self.machine;
+        {
+            let mut top = Token::top();
+            let _guard = chain.node.lock(m, &mut top);
+            self.store(chain.node.pfn, chain.slot, chain.level, Entry::Detached(chain.first.pfn));
+        }
+        m.work(Work::Entry, 1);
+        let mut going = chain.lowest;
+        self.wait_and_mark_dead(going);
+        while going.pfn != chain.first.pfn
+            && let Some((above, _)) = going.parent()
+        {
+            going = self.node(above);
+            self.wait_and_mark_dead(going);
+        }
+    }
+
+    /// Leaves nothing where a chain was, and puts its nodes in the deferred frees. What they mapped
+    /// is gone already, but for the way down. `freed` pages became a hole.
+    pub(crate) fn end_chain(
+        &self,
+        flushed: &Flushed,
+        chain: &Chain<'_>,
+        freed: u64,
+        deferred: &mut DeferredFree,
+    ) {
+        let mut going = chain.lowest;
+        loop {
+            let above = going.parent();
+            self.intervals(going).clear(deferred);
+            deferred.node(going, flushed);
+            if going.pfn == chain.first.pfn {
+                break;
+            }
+            let Some((table, slot)) = above else { break };
+            going = self.node(table);
+            self.machine.set_entry(going.pfn, slot, 0);
+        }
+        let Chain { node, slot, level, .. } = *chain;
+        let mut top = Token::top();
+        let _guard = node.lock(&self.machine, &mut top);
+        self.write_entry(node.pfn, slot, level, Entry::Empty);
+        node.set_state(raised(node.state().without(1, 0), freed));
     }
 
     /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the
@@ -108,7 +188,13 @@ impl<M: Machine> Regions<M> {
     }
 
     /// The entries of a dead lowest node.
-    fn free_leaves(&self, flushed: &Flushed, node: Node<'_>, (first, end): (usize, usize)) {
+    #[inline(always)]
+    pub(crate) fn free_leaves(
+        &self,
+        flushed: &Flushed,
+        node: Node<'_>,
+        (first, end): (usize, usize),
+    ) {
         let m = &self.machine;
         let zeros = self.zero_span();
         let (mut left, mut slot, mut pages) = (node.state().count(), first, 0);
