@@ -18,12 +18,13 @@ use crate::addr::{Level, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::SpaceError;
 use crate::fault::Faults;
+use crate::frame::Frames;
 use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::forbid_zeros::ForbidZeros;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::single_table::InTable;
 use crate::platform::over;
-use crate::rmap::Rmap;
+use crate::rmap::map_count::BasePage;
 use crate::space::{Attrs, Rights, Space, SpaceRecord};
 use crate::tlb::{Flushed, Receipt};
 use crate::vma::edit::Edit;
@@ -205,7 +206,7 @@ impl<'v, M: Machine> Protect<'v, M> {
         };
         match part {
             Some(InTable { at, slots }) => self.alter_leaves(at, slots, &mut visit),
-            None => self.alter_runs(space, range, &mut visit),
+            None => self.alter_node(self.root(space), range, &mut visit),
         }
         change.receipt
     }
@@ -219,7 +220,7 @@ impl<'v, M: Machine> Protect<'v, M> {
         (first, end): (usize, usize),
     ) -> usize {
         // Through `self` and `change` the loop would load them again for each entry.
-        let (m, rmap, table): (&M, &Rmap<M>, _) = (&self.machine, &self, at.node.pfn);
+        let (m, frames, table): (&M, &Frames, _) = (&self.machine, &self.frames, at.node.pfn);
         let (zeros, owner) = (self.zero_span(), change.space.owner());
         let (zeros_at, zeros) = (zeros.0.addr(), zeros.1 << PAGE_SHIFT);
         let Same { but_frame, change: bits, stale, gains } = change.last;
@@ -230,7 +231,7 @@ impl<'v, M: Machine> Protect<'v, M> {
             if raw - frame != but_frame || frame.wrapping_sub(zeros_at) < zeros {
                 break;
             }
-            let page = gains.then(|| rmap.base_page(Pfn(frame >> PAGE_SHIFT)));
+            let page = gains.then(|| BasePage::of(frames.record(Pfn(frame >> PAGE_SHIFT))));
             if page.is_some_and(|page| !page.is_exclusive(m))
                 || bits != 0 && m.swap_entry(table, slot, raw, raw ^ bits).is_err()
             {

@@ -11,6 +11,7 @@ use crate::ops::unmap::Unmap;
 use crate::pagetable::single_table::InTable;
 use crate::platform::over;
 use crate::tlb::Receipt;
+use crate::vma::detach::Chain;
 use crate::vma::edit::Edit;
 
 pub(crate) struct UnmapTable<'v, M: Machine>(pub &'v Faults<M>);
@@ -33,14 +34,14 @@ impl<M: Machine> UnmapTable<'_, M> {
         if going != node.state().count() {
             return false;
         }
-        let Some(chain) = self.chain_of(node, None) else { return false };
-        self.detach_chain(&chain);
+        let Some(chain) = Chain::of(self.0, node, None) else { return false };
+        chain.detach(self.0);
         space.note_hole(range.end(), self.user_end());
         let mut receipt = Receipt::new();
         receipt.table(range.start(), range.end());
         let flushed = self.flush(space, receipt);
         self.free_leaves(&flushed, node, slots);
-        self.end_chain(&flushed, &chain, range.pages(), edit.deferred);
+        chain.end(self.0, &flushed, range.pages(), edit.deferred);
         Unmap(self.0).raise_above(chain.node, range.pages());
         true
     }

@@ -43,19 +43,23 @@ impl<M: Machine> PageTables<M> {
         })
     }
 
-    /// The entry that decides about all of a range for which there could be such a node, and is
-    /// none. Under the mmap lock.
-    pub fn above_table(&self, space: &SpaceRecord, range: VaRange) -> Option<Place<'_>> {
-        base_of_part(range)?;
-        Some(self.descend_part(space, range.start())).filter(|at| at.level > Level::ONE)
-    }
-
     /// Whether every entry of the slots is of a sort.
     #[inline]
     pub fn all_in_table(&self, part: &InTable<'_>, sort: impl Fn(Entry) -> bool) -> bool {
         let (first, end) = part.slots;
         self.scanned(first, end).all(|slot| sort(self.load(part.at.node.pfn, slot, Level::ONE)))
     }
+}
+
+/// The entry that decides about all of a range for which there could be such a node, and is none.
+/// Under the mmap lock.
+pub(crate) fn above_table<'v, M: Machine>(
+    tables: &'v PageTables<M>,
+    space: &SpaceRecord,
+    range: VaRange,
+) -> Option<Place<'v>> {
+    base_of_part(range)?;
+    Some(tables.descend_part(space, range.start())).filter(|at| at.level > Level::ONE)
 }
 
 /// Where a lowest node begins that covers more than the range and all of it.

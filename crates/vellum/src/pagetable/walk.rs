@@ -11,6 +11,7 @@ use crate::entry::{Codec, Entry};
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::{Cursor, Place};
+use crate::pagetable::single_table::above_table;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 
@@ -102,21 +103,15 @@ impl<M: Machine> PageTables<M> {
     where
         F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
-        self.alter_runs(space, range, &mut |at: &Cursor<'_>, (slot, _), raw| {
+        self.alter_node(self.root(space), range, &mut |at: &Cursor<'_>, (slot, _), raw| {
             slot + usize::from(change(at, slot, raw))
         });
     }
 
-    /// The same where `change` may go on to entries behind the one it is called with, up to an end:
-    /// it says which slot comes next. The same slot again says that the entry is in transit.
-    pub fn alter_runs<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
-    where
-        F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
-    {
-        self.alter_node(self.root(space), range, change);
-    }
-
-    fn alter_node<F>(&self, at: Cursor<'_>, range: VaRange, change: &mut F)
+    /// The same below a node, where `change` may go on to entries behind the one it is called with,
+    /// up to an end: it says which slot comes next. The same slot again says that the entry is in
+    /// transit.
+    pub fn alter_node<F>(&self, at: Cursor<'_>, range: VaRange, change: &mut F)
     where
         F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
     {
@@ -197,7 +192,7 @@ impl<M: Machine> PageTables<M> {
         if let Some(part) = self.in_table(space, range) {
             return self.all_in_table(&part, |entry| matches!(entry, Entry::Empty));
         }
-        if let Some(at) = self.above_table(space, range) {
+        if let Some(at) = above_table(self, space, range) {
             return at.raw == 0;
         }
         self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty))

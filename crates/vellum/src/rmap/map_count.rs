@@ -56,7 +56,12 @@ pub(super) fn is_objects_alone(word: u64) -> bool {
 #[derive(Clone, Copy)]
 pub(crate) struct BasePage<'a>(&'a Record);
 
-impl BasePage<'_> {
+impl<'a> BasePage<'a> {
+    #[inline(always)]
+    pub fn of(record: &'a Record) -> BasePage<'a> {
+        BasePage(record)
+    }
+
     /// As [`Rmap::is_exclusive`].
     #[inline(always)]
     pub fn is_exclusive<M: Machine>(self, m: &M) -> bool {
@@ -250,12 +255,6 @@ impl<M: Machine> Rmap<M> {
         mine
     }
 
-    /// A base page, for questions to its record that come one after the other.
-    #[inline(always)]
-    pub(crate) fn base_page(&self, pfn: Pfn) -> BasePage<'_> {
-        BasePage(self.frames.record(pfn))
-    }
-
     /// Makes `owner` the owner of every unit of a block that is the caller's alone.
     pub(crate) fn set_block_owner(&self, pfn: Pfn, order: Order, owner: Owner) {
         self.set_unit_owner(pfn, owner);
@@ -270,7 +269,7 @@ impl<M: Machine> Rmap<M> {
     /// The same of one unit.
     #[inline]
     pub(crate) fn set_unit_owner(&self, pfn: Pfn, owner: Owner) {
-        self.base_page(pfn).set_owner(owner);
+        BasePage::of(self.frames.record(pfn)).set_owner(owner);
     }
 
     /// Lets the sub-blocks of a block of `order`, one leaf size smaller, count for themselves. The

@@ -25,7 +25,87 @@ pub(crate) struct Chain<'v> {
     level: Level,
     /// The uppermost, and the lowest.
     first: Node<'v>,
-    pub lowest: Node<'v>,
+    lowest: Node<'v>,
+}
+
+impl<'v> Chain<'v> {
+    /// The lowest node, which goes with all it has, and the nodes above it in which is nothing but
+    /// the way there, up to one that `stays`. A root does not go. Under the mmap lock.
+    pub fn of<M: Machine>(
+        regions: &'v Regions<M>,
+        lowest: Node<'v>,
+        stays: Option<Pfn>,
+    ) -> Option<Chain<'v>> {
+        let (mut first, (mut above, mut slot)) = (lowest, lowest.parent()?);
+        loop {
+            let node = regions.node(above);
+            let goes = node.state().count() == 1 && Some(above) != stays;
+            let Some(next) = node.parent().filter(|_| goes) else {
+                return Some(Chain { node, slot, level: node.state().level(), first, lowest });
+            };
+            (first, (above, slot)) = (node, next);
+        }
+    }
+
+    /// Detaches them, and marks each dead once no fault holds an entry of it.
+    pub fn detach<M: Machine>(&self, regions: &Regions<M>) {
+        let m = &regions.machine;
+        {
+            let mut top = Token::top();
+            let _guard = self.node.lock(m, &mut top);
+            regions.store(self.node.pfn, self.slot, self.level, Entry::Detached(self.first.pfn));
+        }
+        m.work(Work::Entry, 1);
+        let mut going = self.lowest;
+        wait_and_mark_dead(m, going);
+        while going.pfn != self.first.pfn
+            && let Some((above, _)) = going.parent()
+        {
+            going = regions.node(above);
+            wait_and_mark_dead(m, going);
+        }
+    }
+
+    /// Leaves nothing where they were, and puts them in the deferred frees. What they mapped is
+    /// gone already, but for the way down. `freed` pages became a hole.
+    pub fn end<M: Machine>(
+        &self,
+        regions: &Regions<M>,
+        flushed: &Flushed,
+        freed: u64,
+        deferred: &mut DeferredFree,
+    ) {
+        let mut going = self.lowest;
+        loop {
+            let above = going.parent();
+            regions.intervals(going).clear(deferred);
+            deferred.node(going, flushed);
+            if going.pfn == self.first.pfn {
+                break;
+            }
+            let Some((table, slot)) = above else { break };
+            going = regions.node(table);
+            regions.machine.set_entry(going.pfn, slot, 0);
+        }
+        let mut top = Token::top();
+        let _guard = self.node.lock(&regions.machine, &mut top);
+        regions.write_entry(self.node.pfn, self.slot, self.level, Entry::Empty);
+        self.node.set_state(raised(self.node.state().without(1, 0), freed));
+    }
+}
+
+/// Marks a node dead once no fault holds an entry of it.
+fn wait_and_mark_dead<M: Machine>(m: &M, node: Node<'_>) {
+    loop {
+        let mut top = Token::top();
+        let _guard = node.lock(m, &mut top);
+        if node.transit() == 0 {
+            node.set_state(node.state().with_dead());
+            break;
+        }
+        drop(_guard);
+        m.relax();
+    }
 }
 
 impl<M: Machine> Regions<M> {
@@ -39,90 +119,10 @@ impl<M: Machine> Regions<M> {
 
     /// Marks every node of a detached subtree dead, each once no fault holds an entry of it.
     pub(crate) fn mark_subtree_dead(&self, table: Pfn, level: Level) {
-        self.wait_and_mark_dead(self.node(table));
+        wait_and_mark_dead(&self.machine, self.node(table));
         each_table_below(self, table, level, |child| {
             self.mark_subtree_dead(child, level.child());
         });
-    }
-
-    /// Marks a node dead once no fault holds an entry of it.
-    fn wait_and_mark_dead(&self, node: Node<'_>) {
-        let m = &self.machine;
-        loop {
-            let mut top = Token::top();
-            let _guard = node.lock(m, &mut top);
-            if node.transit() == 0 {
-                node.set_state(node.state().with_dead());
-                break;
-            }
-            drop(_guard);
-            m.relax();
-        }
-    }
-
-    /// The lowest node that goes with all it has, and the nodes above it in which is nothing but the
-    /// way there, up to one that `stays`. A root does not go. Under the mmap lock.
-    pub(crate) fn chain_of<'v>(
-        &'v self,
-        lowest: Node<'v>,
-        stays: Option<Pfn>,
-    ) -> Option<Chain<'v>> {
-        let (mut first, (mut above, mut slot)) = (lowest, lowest.parent()?);
-        loop {
-            let node = self.node(above);
-            let goes = node.state().count() == 1 && Some(above) != stays;
-            let Some(next) = node.parent().filter(|_| goes) else {
-                return Some(Chain { node, slot, level: node.state().level(), first, lowest });
-            };
-            (first, (above, slot)) = (node, next);
-        }
-    }
-
-    /// Detaches a chain, and marks its nodes dead, each once no fault holds an entry of it.
-    pub(crate) fn detach_chain(&self, chain: &Chain<'_>) {
-        let m = &self.machine;
-        {
-            let mut top = Token::top();
-            let _guard = chain.node.lock(m, &mut top);
-            self.store(chain.node.pfn, chain.slot, chain.level, Entry::Detached(chain.first.pfn));
-        }
-        m.work(Work::Entry, 1);
-        let mut going = chain.lowest;
-        self.wait_and_mark_dead(going);
-        while going.pfn != chain.first.pfn
-            && let Some((above, _)) = going.parent()
-        {
-            going = self.node(above);
-            self.wait_and_mark_dead(going);
-        }
-    }
-
-    /// Leaves nothing where a chain was, and puts its nodes in the deferred frees. What they mapped
-    /// is gone already, but for the way down. `freed` pages became a hole.
-    pub(crate) fn end_chain(
-        &self,
-        flushed: &Flushed,
-        chain: &Chain<'_>,
-        freed: u64,
-        deferred: &mut DeferredFree,
-    ) {
-        let mut going = chain.lowest;
-        loop {
-            let above = going.parent();
-            self.intervals(going).clear(deferred);
-            deferred.node(going, flushed);
-            if going.pfn == chain.first.pfn {
-                break;
-            }
-            let Some((table, slot)) = above else { break };
-            going = self.node(table);
-            self.machine.set_entry(going.pfn, slot, 0);
-        }
-        let Chain { node, slot, level, .. } = *chain;
-        let mut top = Token::top();
-        let _guard = node.lock(&self.machine, &mut top);
-        self.write_entry(node.pfn, slot, level, Entry::Empty);
-        node.set_state(raised(node.state().without(1, 0), freed));
     }
 
     /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the

@@ -10,10 +10,12 @@ use crate::error::NoMemory;
 use crate::fault::Faults;
 use crate::machine::{Act, Machine, Work};
 use crate::ops::remap::lay::Lay;
-use crate::ops::remap::single_table::RelocateInTable;
 use crate::ops::unmap::Unmap;
+use crate::pagetable::single_table::above_table;
+use crate::pagetable::unlinked::EmptyPath;
 use crate::platform::over;
 use crate::tlb::Receipt;
+use crate::vma::detach::Chain;
 use crate::vma::edit::Edit;
 
 pub(crate) struct RelocateAlone<'v, M: Machine>(pub &'v Faults<M>);
@@ -35,10 +37,10 @@ impl<M: Machine> RelocateAlone<'_, M> {
         if old.pages() != 1 || new.pages() != 1 {
             return Ok(false);
         }
-        let to = self.above_table(space, new).filter(|to| to.raw == 0);
+        let to = above_table(self.0, space, new).filter(|to| to.raw == 0);
         let (Some(from), Some(to)) = (self.in_table(space, old), to) else { return Ok(false) };
         let (node, slot) = (from.node(), from.slots.0);
-        let chain = self.chain_of(node, Some(to.node.pfn));
+        let chain = Chain::of(self.0, node, Some(to.node.pfn));
         let (1, Some(chain)) = (node.state().count(), chain) else { return Ok(false) };
         let Some(region) = self.region_of(node, slot).map(|handle| self.region(handle)) else {
             return Ok(false);
@@ -49,13 +51,17 @@ impl<M: Machine> RelocateAlone<'_, M> {
         let pages = (new.start().0.wrapping_sub(old.start().0) as i64 >> 12) as u64;
         let (attrs, shift) = (region.attrs(), region.shift().wrapping_sub(pages));
         let shifted = self.add_shift(space, shift, edit.token)?.then_some(shift);
-        let not_moved =
-            |edit: &mut Edit<'_>, error| RelocateInTable(self.0).not_moved(edit, shifted, error);
+        let not_moved = |edit: &mut Edit<'_>, error: NoMemory| {
+            if let Some(shift) = shifted {
+                self.undo_shift(space, shift, edit.token);
+            }
+            Err(error)
+        };
         let (moved, made) = match self.region_beside(edit, None, attrs, shift) {
             Ok(found) => found,
             Err(error) => return not_moved(edit, error),
         };
-        let path = self.empty_path(to, new.start());
+        let path = EmptyPath(self.0).make(to, new.start());
         if made {
             self.keep_region(&space.changed, moved, path.is_ok(), edit.deferred);
         }
@@ -64,7 +70,7 @@ impl<M: Machine> RelocateAlone<'_, M> {
             Ok(None) => return Ok(false),
             Err(error) => return not_moved(edit, error),
         };
-        self.detach_chain(&chain);
+        chain.detach(self.0);
         let mut receipt = Receipt::new();
         receipt.table(old.start(), old.end());
         let flushed = self.flush(space, receipt);
@@ -84,7 +90,7 @@ impl<M: Machine> RelocateAlone<'_, M> {
             to.node.set_state(to.node.state().with_count(to.node.state().count() + 1));
         }
         m.work(Work::Entry, 1);
-        self.end_chain(&flushed, &chain, 1, edit.deferred);
+        chain.end(self.0, &flushed, 1, edit.deferred);
         Unmap(self.0).raise_above(chain.node, 1);
         Ok(true)
     }

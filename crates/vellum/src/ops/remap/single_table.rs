@@ -112,7 +112,7 @@ impl<M: Machine> RelocateInTable<'_, M> {
 
     /// Takes the index shift back that was added for nothing.
     #[cold]
-    pub(super) fn not_moved(
+    fn not_moved(
         self,
         edit: &mut Edit<'_>,
         added: Option<u64>,
