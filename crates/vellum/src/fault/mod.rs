@@ -56,8 +56,8 @@ impl<M: Machine> Faults<M> {
         Faults { objects }
     }
 
-    /// Counts a fault that is served by a base page or a page of an object, where that is stored:
-    /// there preemption is off. The others are counted at the end.
+    /// Counts a fault that is served by a base page, the shared zeros of one or a page of an
+    /// object, where that is stored: there preemption is off. The others are counted at the end.
     #[inline(always)]
     fn count_fault(&self, ask: FaultRequest, counters: &CpuCounters) {
         counters.add(Counter::Faults, i64::from(ask.origin == FaultOrigin::Program));

@@ -183,7 +183,9 @@ impl<M: Machine> Reserved<'_, M> {
                 return Ok(Step::Again);
             }
             self.count_colour(block, ask.va);
-            self.count_here(Counter::FaultsZero, 1);
+            let counters = self.counters_here();
+            counters.add(Counter::FaultsZero, 1);
+            self.count_fault(ask, counters);
             return Ok(Step::Done(Fault::Zero));
         }
         let pfn = match self.frames.alloc(m, Order::BASE, &self.want(seen)) {

@@ -33,7 +33,7 @@ impl<M: Machine> Serve<'_, M> {
                 self.record_of(space),
                 FaultRequest { va, access, origin: FaultOrigin::Program },
             );
-            if !matches!(served, Ok(Fault::Base | Fault::Object)) {
+            if !matches!(served, Ok(Fault::Zero | Fault::Base | Fault::Object)) {
                 let served = served.is_ok();
                 self.count(if served { Counter::Faults } else { Counter::FaultsRefused }, 1);
             }
@@ -179,6 +179,11 @@ impl<M: Machine> Serve<'_, M> {
             if attrs.maps_page(ask.writes()) && attrs.allows(ask.access) {
                 return ObjectFault(self.0).serve_base(seen, ask, epoch);
             }
+        } else if self.serves_zeros(space, ask)
+            && attrs.allows(ask.access)
+            && let Some(zeros) = self.only_zeros()
+        {
+            return Ok(ZeroPage(self.0).map_zero_frame(&seen, ask, zeros, &epoch));
         }
         // In memory, where the pages above are served without.
         self.attempt_reserved(&{ seen }, ask.access, ask.origin, epoch)
@@ -247,7 +252,7 @@ impl<M: Machine> Serve<'_, M> {
             return ObjectFault(self.0).serve(seen, (ask(), false), epoch);
         }
         if self.serves_zeros(seen.space, ask()) {
-            return Ok(ZeroPage(self.0).map_zeros(seen));
+            return Ok(ZeroPage(self.0).map_zeros(seen, ask(), &epoch));
         }
         Reserved(self.0).fresh_base(seen, ask(), &self.want(seen), &epoch)
     }

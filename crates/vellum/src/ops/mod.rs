@@ -13,4 +13,5 @@ pub(crate) mod remap;
 pub(crate) mod spaces;
 pub(crate) mod unmap;
 mod unmap_page;
+mod unmap_table;
 pub(crate) mod write_forced;

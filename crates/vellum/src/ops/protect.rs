@@ -14,15 +14,17 @@
 //! the flush, as `forbid_zeros` does it. Pages that objects have stay in the object alone, and so
 //! does a device's memory.
 
-use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
+use crate::addr::{Level, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::SpaceError;
 use crate::fault::Faults;
+use crate::frame::Frames;
 use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::forbid_zeros::ForbidZeros;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::single_table::InTable;
 use crate::platform::over;
+use crate::rmap::map_count::BasePage;
 use crate::space::{Attrs, Rights, Space, SpaceRecord};
 use crate::tlb::{Flushed, Receipt};
 use crate::vma::edit::Edit;
@@ -190,36 +192,64 @@ impl<'v, M: Machine> Protect<'v, M> {
         part: Option<InTable<'_>>,
         rights: Rights,
     ) -> Receipt {
-        let m = &self.machine;
-        let (zeros, owner) = (self.zero_span(), space.owner());
         let mut change = Change { space, rights, receipt: Receipt::new(), last: Same::NONE };
-        let mut visit = |at: &Cursor<'_>, slot: usize, raw: u64| {
-            let last = &change.last;
-            let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
+        let mut visit = |at: &Cursor<'_>, (slot, end), raw: u64| {
             // Most leaves of a range differ in nothing but their frame.
-            if raw & !M::Codec::FRAME == last.but_frame
-                && at.level == Level::ONE
-                && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && (!last.gains || self.is_exclusive(pfn, Order::BASE))
-                && (last.change == 0
-                    || m.swap_entry(at.node.pfn, slot, raw, raw ^ last.change).is_ok())
-            {
-                m.work(Work::Entry, u64::from(last.change != 0));
-                if last.stale {
-                    change.receipt.leaf(Va(at.va(slot)), Level::ONE);
+            if raw & !M::Codec::FRAME == change.last.but_frame && at.level == Level::ONE {
+                let next = self.change_alike(&mut change, at, (slot, end));
+                if next != slot {
+                    return next;
                 }
-                if change.last.gains {
-                    self.set_block_owner(pfn, Order::BASE, owner);
-                }
-                return true;
             }
-            self.change_entry(&mut change, at.place(slot, raw), Va(at.va(slot)))
+            let place = at.place(slot, raw);
+            slot + usize::from(self.change_entry(&mut change, place, Va(at.va(slot))))
         };
         match part {
             Some(InTable { at, slots }) => self.alter_leaves(at, slots, &mut visit),
-            None => self.alter(space, range, &mut visit),
+            None => self.alter_node(self.root(space), range, &mut visit),
         }
         change.receipt
+    }
+
+    /// Changes leaves of a lowest node that differ from the last one that was changed in nothing
+    /// but their frame, from a slot on. Says where they end.
+    fn change_alike(
+        self,
+        change: &mut Change<'_>,
+        at: &Cursor<'_>,
+        (first, end): (usize, usize),
+    ) -> usize {
+        // Through `self` and `change` the loop would load them again for each entry.
+        let (m, frames, table): (&M, &Frames, _) = (&self.machine, &self.frames, at.node.pfn);
+        let (zeros, owner) = (self.zero_span(), change.space.owner());
+        let (zeros_at, zeros) = (zeros.0.addr(), zeros.1 << PAGE_SHIFT);
+        let Same { but_frame, change: bits, stale, gains } = change.last;
+        let mut slot = first;
+        while slot < end {
+            let raw = m.entry(table, slot);
+            let frame = raw & M::Codec::FRAME;
+            if raw - frame != but_frame || frame.wrapping_sub(zeros_at) < zeros {
+                break;
+            }
+            let page = gains.then(|| BasePage::of(frames.record(Pfn(frame >> PAGE_SHIFT))));
+            if page.is_some_and(|page| !page.is_exclusive(m))
+                || bits != 0 && m.swap_entry(table, slot, raw, raw ^ bits).is_err()
+            {
+                break;
+            }
+            if let Some(page) = page {
+                page.set_owner(owner);
+            }
+            slot += 1;
+        }
+        if slot != first {
+            m.work(Work::Entry, if bits == 0 { 0 } else { (slot - first) as u64 });
+            if stale {
+                change.receipt.leaf(Va(at.va(first)), Level::ONE);
+                change.receipt.leaf(Va(at.va(slot - 1)), Level::ONE);
+            }
+        }
+        slot
     }
 
     /// Any entry; `false` if a fault has it in transit.

@@ -21,8 +21,9 @@ use crate::error::{NoMemory, SpaceError};
 use crate::fault::Faults;
 use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::unmap_page::UnmapPage;
+use crate::ops::unmap_table::UnmapTable;
 use crate::pagetable::cursor::Cursor;
-use crate::pagetable::node::{Node, NodeState, full_run};
+use crate::pagetable::node::{Node, full_run, raised};
 use crate::pagetable::single_table::InTable;
 use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
@@ -96,7 +97,9 @@ impl<M: Machine> Unmap<'_, M> {
     /// More than a page, or a page that takes its table along.
     #[inline(never)]
     fn take_out_range(self, edit: &mut Edit<'_>, range: VaRange) -> Result<(), NoMemory> {
-        if !self.take_out_in_table(edit, range, Leftover::Nothing) {
+        if !self.take_out_in_table(edit, range, Leftover::Nothing)
+            && !UnmapTable(self.0).take_out_table(edit, range)
+        {
             self.make_boundaries(edit.space, range, false)
                 .inspect_err(|_| self.hands.gave_back(&self.machine))?;
             self.take_out(edit, range, Leftover::Nothing);
@@ -436,13 +439,6 @@ impl<M: Machine> Unmap<'_, M> {
             raised(state.without(gone, pages), pages_freed)
         });
     }
-}
-
-/// The state of a node in which `freed` pages became a hole: the longest run can have grown by them
-/// and what lay free on both sides.
-#[inline]
-pub(super) fn raised(state: NodeState, freed: u64) -> NodeState {
-    state.with_run((state.run() * 2 + freed).min(full_run(state.level())))
 }
 
 /// The second pass in progress.

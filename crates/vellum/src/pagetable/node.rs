@@ -120,6 +120,13 @@ pub(crate) const fn full_run(level: Level) -> u64 {
     if pages < RUN_MAX { pages } else { RUN_MAX }
 }
 
+/// The state of a node in which `freed` pages became a hole: the longest run can have grown by them
+/// and what lay free on both sides.
+#[inline]
+pub(crate) fn raised(state: NodeState, freed: u64) -> NodeState {
+    state.with_run((state.run() * 2 + freed).min(full_run(state.level())))
+}
+
 /// A table node: its frame and its record.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
@@ -296,7 +303,8 @@ impl<M: Machine> PageTables<M> {
             unsafe { words.add(slot).write(fill) };
         }
         let node = self.node(pfn);
-        for i in 1..=7 {
+        // The first two follow.
+        for i in 3..=7 {
             node.record.word(i).store(0, Ordering::Relaxed);
         }
         node.record.set_head(Use::Table, crate::addr::Order::BASE);

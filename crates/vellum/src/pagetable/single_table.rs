@@ -35,13 +35,9 @@ impl<M: Machine> PageTables<M> {
     /// mmap lock.
     #[inline]
     pub fn in_table(&self, space: &SpaceRecord, range: VaRange) -> Option<InTable<'_>> {
-        let span = Level::TWO.entry_bytes();
-        let base = range.start().align_down(span).0;
-        if range.end().0 - base > span || range.bytes() == span {
-            return None;
-        }
-        let Place { node, level, slot, .. } = self.descend_entry(space, range.start());
-        (level == Level::ONE).then_some(InTable {
+        let base = base_of_part(range)?;
+        let Place { node, slot, .. } = self.descend_straight(space, range.start())?;
+        Some(InTable {
             at: Cursor { node, level: Level::ONE, base },
             slots: (slot, slot + range.pages() as usize),
         })
@@ -53,4 +49,23 @@ impl<M: Machine> PageTables<M> {
         let (first, end) = part.slots;
         self.scanned(first, end).all(|slot| sort(self.load(part.at.node.pfn, slot, Level::ONE)))
     }
+}
+
+/// The entry that decides about all of a range for which there could be such a node, and is none.
+/// Under the mmap lock.
+pub(crate) fn above_table<'v, M: Machine>(
+    tables: &'v PageTables<M>,
+    space: &SpaceRecord,
+    range: VaRange,
+) -> Option<Place<'v>> {
+    base_of_part(range)?;
+    Some(tables.descend_part(space, range.start())).filter(|at| at.level > Level::ONE)
+}
+
+/// Where a lowest node begins that covers more than the range and all of it.
+#[inline(always)]
+fn base_of_part(range: VaRange) -> Option<u64> {
+    let span = Level::TWO.entry_bytes();
+    let base = range.start().align_down(span).0;
+    (range.end().0 - base <= span && range.bytes() != span).then_some(base)
 }

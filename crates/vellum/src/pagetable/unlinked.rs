@@ -85,26 +85,11 @@ impl<M: Machine> PageTables<M> {
     /// to the one with entries of `leaf`. `None` if the slot is of that level itself.
     pub fn unlinked_path(
         &self,
-        Place { node, mut level, mut slot, .. }: Place<'_>,
+        at: Place<'_>,
         va: Va,
         leaf: Level,
     ) -> Result<Option<UnlinkedPath<'_>>, NoMemory> {
-        let (mut path, mut above) = (None, node.pfn);
-        while level > leaf {
-            level = level.child();
-            let reserved = M::Codec::encode(Entry::Reserved, level);
-            match self.make_node(level, Some((above, slot)), reserved) {
-                Ok(node) => {
-                    path = Some(UnlinkedPath::extended(path, &self.machine, node, level, va));
-                    (above, slot) = (node.pfn, level.slot(va));
-                }
-                Err(error) => {
-                    self.free_path(path);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(path)
+        path_of(self, (at, va), leaf, Entry::Reserved)
     }
 
     /// Gives the tables back. They were linked nowhere, and what they map is the caller's.
@@ -120,4 +105,44 @@ impl<M: Machine> PageTables<M> {
         }
         self.untake_node(node.pfn);
     }
+}
+
+/// Tables in which is nothing but the way down to an address.
+pub(crate) struct EmptyPath<'v, M: Machine>(pub &'v PageTables<M>);
+
+impl<'v, M: Machine> EmptyPath<'v, M> {
+    /// As [`PageTables::unlinked_path`], down to the lowest.
+    pub fn make(self, at: Place<'_>, va: Va) -> Result<Option<UnlinkedPath<'v>>, NoMemory> {
+        let path = path_of(self.0, (at, va), Level::ONE, Entry::Empty)?;
+        let mut above = path.as_ref().and_then(|path| path.last.parent());
+        while let Some((table, _)) = above.filter(|&(table, _)| table != at.node.pfn) {
+            let node = self.0.node(table);
+            node.set_state(node.state().with_count(1));
+            above = node.parent();
+        }
+        Ok(path)
+    }
+}
+
+fn path_of<'v, M: Machine>(
+    tables: &'v PageTables<M>,
+    (Place { node, mut level, mut slot, .. }, va): (Place<'_>, Va),
+    leaf: Level,
+    fill: Entry,
+) -> Result<Option<UnlinkedPath<'v>>, NoMemory> {
+    let (mut path, mut above) = (None, node.pfn);
+    while level > leaf {
+        level = level.child();
+        match tables.make_node(level, Some((above, slot)), M::Codec::encode(fill, level)) {
+            Ok(node) => {
+                path = Some(UnlinkedPath::extended(path, &tables.machine, node, level, va));
+                (above, slot) = (node.pfn, level.slot(va));
+            }
+            Err(error) => {
+                tables.free_path(path);
+                return Err(error);
+            }
+        }
+    }
+    Ok(path)
 }

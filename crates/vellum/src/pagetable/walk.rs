@@ -11,6 +11,7 @@ use crate::entry::{Codec, Entry};
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::{Cursor, Place};
+use crate::pagetable::single_table::above_table;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 
@@ -102,12 +103,17 @@ impl<M: Machine> PageTables<M> {
     where
         F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
-        self.alter_node(self.root(space), range, change);
+        self.alter_node(self.root(space), range, &mut |at: &Cursor<'_>, (slot, _), raw| {
+            slot + usize::from(change(at, slot, raw))
+        });
     }
 
-    fn alter_node<F>(&self, at: Cursor<'_>, range: VaRange, change: &mut F)
+    /// The same below a node, where `change` may go on to entries behind the one it is called with,
+    /// up to an end: it says which slot comes next. The same slot again says that the entry is in
+    /// transit.
+    pub fn alter_node<F>(&self, at: Cursor<'_>, range: VaRange, change: &mut F)
     where
-        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
+        F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
     {
         let p = at.part(range);
         if at.level == Level::ONE {
@@ -128,7 +134,7 @@ impl<M: Machine> PageTables<M> {
     #[inline(always)]
     pub fn alter_leaves<F>(&self, at: Cursor<'_>, slots: (usize, usize), change: &mut F)
     where
-        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
+        F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
     {
         let at = Cursor { level: Level::ONE, ..at };
         let Range { start: mut slot, end } = self.scanned(slots.0, slots.1);
@@ -147,7 +153,7 @@ impl<M: Machine> PageTables<M> {
         change: &mut F,
     ) -> usize
     where
-        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
+        F: FnMut(&Cursor<'_>, (usize, usize), u64) -> usize,
     {
         let m = &self.machine;
         let level = at.level;
@@ -159,13 +165,16 @@ impl<M: Machine> PageTables<M> {
                 if level > Level::ONE && matches!(M::Codec::decode(raw, level), Entry::Table(_)) {
                     return slot;
                 }
-                if !change(&at, slot, raw) {
+                let next = change(&at, (slot, end), raw);
+                if next == slot {
                     drop(guard);
                     m.relax();
                     return slot;
                 }
+                slot = next;
+            } else {
+                slot += 1;
             }
-            slot += 1;
         }
         slot
     }
@@ -182,6 +191,9 @@ impl<M: Machine> PageTables<M> {
     pub fn is_hole(&self, space: &SpaceRecord, range: VaRange) -> bool {
         if let Some(part) = self.in_table(space, range) {
             return self.all_in_table(&part, |entry| matches!(entry, Entry::Empty));
+        }
+        if let Some(at) = above_table(self, space, range) {
+            return at.raw == 0;
         }
         self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty))
     }

@@ -16,7 +16,7 @@
 
 use crate::addr::{Level, Order, Pfn};
 use crate::error::NoMemory;
-use crate::frame::{Data, Owner, REFERENCE, SPLIT, SPLIT_SHIFT, USES};
+use crate::frame::{Data, Owner, REFERENCE, Record, SPLIT, SPLIT_SHIFT, USES};
 use crate::machine::{Machine, Use, Work};
 use crate::rmap::Rmap;
 use crate::rmap::object_page::ObjectFrame;
@@ -50,6 +50,33 @@ fn is_one(word: u64) -> bool {
 #[inline(always)]
 pub(super) fn is_objects_alone(word: u64) -> bool {
     word as u32 == 1
+}
+
+/// A page of 4 KiB that an entry maps: its record, looked up once.
+#[derive(Clone, Copy)]
+pub(crate) struct BasePage<'a>(&'a Record);
+
+impl<'a> BasePage<'a> {
+    #[inline(always)]
+    pub fn of(record: &'a Record) -> BasePage<'a> {
+        BasePage(record)
+    }
+
+    /// As [`Rmap::is_exclusive`].
+    #[inline(always)]
+    pub fn is_exclusive<M: Machine>(self, m: &M) -> bool {
+        touch(m, self.0.word(1), false);
+        is_one(self.0.word(1).load(Ordering::Acquire))
+    }
+
+    /// As [`Rmap::set_block_owner`].
+    #[inline(always)]
+    pub fn set_owner(self, owner: Owner) {
+        let data = Data::of(self.0);
+        if !data.is_owned_by(owner) {
+            data.set_owner(owner);
+        }
+    }
 }
 
 impl<M: Machine> Rmap<M> {
@@ -242,10 +269,7 @@ impl<M: Machine> Rmap<M> {
     /// The same of one unit.
     #[inline]
     pub(crate) fn set_unit_owner(&self, pfn: Pfn, owner: Owner) {
-        let data = Data::of(self.frames.record(pfn));
-        if !data.is_owned_by(owner) {
-            data.set_owner(owner);
-        }
+        BasePage::of(self.frames.record(pfn)).set_owner(owner);
     }
 
     /// Lets the sub-blocks of a block of `order`, one leaf size smaller, count for themselves. The

@@ -12,18 +12,18 @@ pub enum Fault {
     Spurious,
     /// The shared zeros were mapped.
     Zero,
+    /// A fresh 4 KiB page.
+    Base,
+    /// A page of an object was mapped, which was there or was made, or memory of a device.
+    Object,
     /// The huge page of zeros was mapped.
     ZeroHuge,
     /// A table of zeros was, for all that an entry of that level stands for.
     ZeroTable(Level),
-    /// A fresh 4 KiB page.
-    Base,
     /// A fresh 2 MiB page.
     Huge,
     /// A fresh 1 GiB page.
     Giant,
-    /// A page of an object was mapped, which was there or was made, or memory of a device.
-    Object,
     /// A shared page was copied; the level is that of the new leaf.
     Copied(Level),
     /// A page nobody shares any more became writable in place.

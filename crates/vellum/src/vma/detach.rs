@@ -9,13 +9,104 @@ use crate::addr::{Level, Pfn, VaRange};
 use crate::entry::{Busy, Codec, Entry};
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::cursor::Cursor;
-use crate::pagetable::node::Node;
+use crate::pagetable::node::{Node, raised};
 use crate::pagetable::walk::each_table_below;
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Flushed;
 use crate::vma::Regions;
 use crate::vma::deferred_free::DeferredFree;
+
+/// Nodes below each other that were detached together.
+pub(crate) struct Chain<'v> {
+    /// Where they were.
+    pub node: Node<'v>,
+    slot: usize,
+    level: Level,
+    /// The uppermost, and the lowest.
+    first: Node<'v>,
+    lowest: Node<'v>,
+}
+
+impl<'v> Chain<'v> {
+    /// The lowest node, which goes with all it has, and the nodes above it in which is nothing but
+    /// the way there, up to one that `stays`. A root does not go. Under the mmap lock.
+    pub fn of<M: Machine>(
+        regions: &'v Regions<M>,
+        lowest: Node<'v>,
+        stays: Option<Pfn>,
+    ) -> Option<Chain<'v>> {
+        let (mut first, (mut above, mut slot)) = (lowest, lowest.parent()?);
+        loop {
+            let node = regions.node(above);
+            let goes = node.state().count() == 1 && Some(above) != stays;
+            let Some(next) = node.parent().filter(|_| goes) else {
+                return Some(Chain { node, slot, level: node.state().level(), first, lowest });
+            };
+            (first, (above, slot)) = (node, next);
+        }
+    }
+
+    /// Detaches them, and marks each dead once no fault holds an entry of it.
+    pub fn detach<M: Machine>(&self, regions: &Regions<M>) {
+        let m = &regions.machine;
+        {
+            let mut top = Token::top();
+            let _guard = self.node.lock(m, &mut top);
+            regions.store(self.node.pfn, self.slot, self.level, Entry::Detached(self.first.pfn));
+        }
+        m.work(Work::Entry, 1);
+        let mut going = self.lowest;
+        wait_and_mark_dead(m, going);
+        while going.pfn != self.first.pfn
+            && let Some((above, _)) = going.parent()
+        {
+            going = regions.node(above);
+            wait_and_mark_dead(m, going);
+        }
+    }
+
+    /// Leaves nothing where they were, and puts them in the deferred frees. What they mapped is
+    /// gone already, but for the way down. `freed` pages became a hole.
+    pub fn end<M: Machine>(
+        &self,
+        regions: &Regions<M>,
+        flushed: &Flushed,
+        freed: u64,
+        deferred: &mut DeferredFree,
+    ) {
+        let mut going = self.lowest;
+        loop {
+            let above = going.parent();
+            regions.intervals(going).clear(deferred);
+            deferred.node(going, flushed);
+            if going.pfn == self.first.pfn {
+                break;
+            }
+            let Some((table, slot)) = above else { break };
+            going = regions.node(table);
+            regions.machine.set_entry(going.pfn, slot, 0);
+        }
+        let mut top = Token::top();
+        let _guard = self.node.lock(&regions.machine, &mut top);
+        regions.write_entry(self.node.pfn, self.slot, self.level, Entry::Empty);
+        self.node.set_state(raised(self.node.state().without(1, 0), freed));
+    }
+}
+
+/// Marks a node dead once no fault holds an entry of it.
+fn wait_and_mark_dead<M: Machine>(m: &M, node: Node<'_>) {
+    loop {
+        let mut top = Token::top();
+        let _guard = node.lock(m, &mut top);
+        if node.transit() == 0 {
+            node.set_state(node.state().with_dead());
+            break;
+        }
+        drop(_guard);
+        m.relax();
+    }
+}
 
 impl<M: Machine> Regions<M> {
     /// Marks a node dead that nobody will add to: its own entries are marked already.
@@ -28,18 +119,7 @@ impl<M: Machine> Regions<M> {
 
     /// Marks every node of a detached subtree dead, each once no fault holds an entry of it.
     pub(crate) fn mark_subtree_dead(&self, table: Pfn, level: Level) {
-        let m = &self.machine;
-        let node = self.node(table);
-        loop {
-            let mut top = Token::top();
-            let _guard = node.lock(m, &mut top);
-            if node.transit() == 0 {
-                node.set_state(node.state().with_dead());
-                break;
-            }
-            drop(_guard);
-            m.relax();
-        }
+        wait_and_mark_dead(&self.machine, self.node(table));
         each_table_below(self, table, level, |child| {
             self.mark_subtree_dead(child, level.child());
         });
@@ -108,7 +188,13 @@ impl<M: Machine> Regions<M> {
     }
 
     /// The entries of a dead lowest node.
-    fn free_leaves(&self, flushed: &Flushed, node: Node<'_>, (first, end): (usize, usize)) {
+    #[inline(always)]
+    pub(crate) fn free_leaves(
+        &self,
+        flushed: &Flushed,
+        node: Node<'_>,
+        (first, end): (usize, usize),
+    ) {
         let m = &self.machine;
         let zeros = self.zero_span();
         let (mut left, mut slot, mut pages) = (node.state().count(), first, 0);

@@ -2,7 +2,7 @@
 
 mod assign;
 pub(crate) mod deferred_free;
-mod detach;
+pub(crate) mod detach;
 pub(crate) mod edit;
 pub(crate) mod find_hole;
 pub(crate) mod interval;

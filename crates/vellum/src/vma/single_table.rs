@@ -6,7 +6,8 @@ use crate::error::{NoMemory, SpaceError};
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::node::Node;
-use crate::pagetable::single_table::InTable;
+use crate::pagetable::single_table::{InTable, above_table};
+use crate::pagetable::unlinked::EmptyPath;
 use crate::space::{Attrs, Backing};
 use crate::sync::atomic::Ordering;
 use crate::vma::Regions;
@@ -14,7 +15,8 @@ use crate::vma::edit::Edit;
 
 impl<M: Machine> Regions<M> {
     /// Gives slots in which nothing is to a region the caller keeps a reference to, and reserves
-    /// pages there. `false` if the range is no such one, and nothing was done.
+    /// pages there, in a table that is there or is made. `false` if the range is no such one, and
+    /// nothing was done.
     pub fn map_in_table(
         &self,
         edit: &mut Edit<'_>,
@@ -23,7 +25,7 @@ impl<M: Machine> Regions<M> {
     ) -> Result<bool, NoMemory> {
         let m = &self.machine;
         let Some(InTable { at, slots }) = self.in_table(edit.space, range) else {
-            return Ok(false);
+            return map_in_new_table(self, edit, range, region);
         };
         let node = at.node;
         if (slots.0..slots.1).any(|slot| m.entry(node.pfn, slot) != 0) {
@@ -120,4 +122,31 @@ impl<M: Machine> Regions<M> {
         let backing = Backing::anonymous(shift);
         self.make_region(attrs, backing, edit.token).map(|made| (made, true))
     }
+}
+
+/// [`Regions::map_in_table`] where the way down ends above. The tables are filled before one store
+/// shows them. What they say they have said to nobody before, so it is no edit: a fault that has
+/// seen the empty entry finds another.
+#[inline(never)]
+fn map_in_new_table<M: Machine>(
+    regions: &Regions<M>,
+    edit: &mut Edit<'_>,
+    range: VaRange,
+    region: SlabRef,
+) -> Result<bool, NoMemory> {
+    let m = &regions.machine;
+    let place = above_table(regions, edit.space, range).filter(|place| place.raw == 0);
+    let Some(place) = place else { return Ok(false) };
+    let Some(path) = EmptyPath(regions).make(place, range.start())? else { return Ok(false) };
+    let (node, pages) = (path.last, range.pages());
+    let first = Level::ONE.slot(range.start());
+    let reserved = M::Codec::encode(Entry::Reserved, Level::ONE);
+    (first..first + pages as usize).for_each(|slot| m.set_entry(node.pfn, slot, reserved));
+    m.work(Work::Entry, pages);
+    node.set_state(node.state().with_count(pages));
+    regions.intervals(node).begin(first, region);
+    let _guard = place.node.lock(m, edit.token);
+    path.link(m, place);
+    place.node.set_state(place.node.state().with_count(place.node.state().count() + 1));
+    Ok(true)
 }

@@ -249,3 +249,43 @@ fn tables_with_several_regions_move_page_by_page() {
     }
     fx.end([space]);
 }
+
+#[test]
+fn a_page_that_is_alone_in_its_tables_moves_with_what_it_was() {
+    let fx = fixture(4096, no_thp());
+    // Below the same table as before, below one further up, and where the ways part at the root.
+    for distance in [MIB2, MIB2 + KIB4, GIB + KIB4, 512 * GIB + KIB4, KIB4] {
+        for neighbour in [None, Some(3 * KIB4), Some(GIB / 2)] {
+            for (n, touched) in ["reserved", "zero", "written", "inaccessible"].iter().enumerate() {
+                let space = fx.mapped(AT, KIB4, RW);
+                // The space keeps the last regions it made.
+                let to = Va(AT.0 + distance);
+                if let Some(beside) = neighbour {
+                    fx.map(&space, Va(AT.0 + beside), KIB4, RW);
+                }
+                match n {
+                    0 => {}
+                    1 => drop(fx.vm.fault(&space, AT, Access::Read)),
+                    _ => fx.poke(&space, AT, 7).unwrap(),
+                }
+                if n == 3 {
+                    fx.vm.protect(&space, AT, KIB4, Rights::NONE).unwrap();
+                }
+                let tables = fx.usage(&space).table_nodes;
+                assert_eq!(fx.vm.remap(&space, AT, KIB4, KIB4, Placement::At(to)), Ok(to));
+                fx.check(&[&space]);
+                assert_eq!(fx.peek(&space, AT), Err(FaultError::Unmapped), "{touched}");
+                if n == 3 {
+                    assert_eq!(fx.peek(&space, to), Err(FaultError::Rights));
+                    fx.vm.protect(&space, to, KIB4, Rights::READ_WRITE).unwrap();
+                }
+                assert_eq!(fx.peek(&space, to), Ok(if n < 2 { 0 } else { 7 }), "{touched}");
+                let back = fx.vm.remap(&space, to, KIB4, KIB4, Placement::At(AT));
+                assert_eq!((back, fx.usage(&space).table_nodes), (Ok(AT), tables), "{touched}");
+                fx.check(&[&space]);
+                assert_eq!(fx.peek(&space, AT), Ok(if n < 2 { 0 } else { 7 }), "{touched}");
+                fx.end([space]);
+            }
+        }
+    }
+}

@@ -68,3 +68,34 @@ fn what_is_unmapped_keeps_no_region() {
         fx.end([space]);
     }
 }
+
+#[test]
+fn a_table_goes_with_a_page_where_nothing_else_is_below_it() {
+    let fx = fixture(4096, no_thp());
+    let at = Va(4096 * GIB);
+    // Beside it: nothing, a page of the same table, one of the same table of tables, one further.
+    for beside in [None, Some(KIB4), Some(2 * KIB4), Some(MIB2), Some(GIB), Some(512 * GIB)] {
+        // A page, one with a hole behind it, and two pages.
+        for (mapped, bytes) in [(KIB4, KIB4), (KIB4, 2 * KIB4), (2 * KIB4, 2 * KIB4)] {
+            let neighbour = beside.map(|distance| Va(at.0 + distance));
+            if beside.is_some_and(|distance| distance < bytes) {
+                continue;
+            }
+            let space = fx.vm.create().unwrap();
+            fx.map(&space, Va(at.0 - 1024 * GIB), KIB4, RW);
+            if let Some(beside) = neighbour {
+                fx.map(&space, beside, KIB4, RW);
+                fx.poke(&space, beside, 5).unwrap();
+            }
+            let (frames, tables) = (fx.check(&[&space]), fx.usage(&space).table_nodes);
+            fx.map(&space, at, mapped, RW);
+            fx.poke(&space, at, 7).unwrap();
+            fx.vm.unmap(&space, at, bytes).unwrap();
+            assert_eq!(fx.check(&[&space]), frames, "{beside:?} {bytes}");
+            assert_eq!(fx.usage(&space).table_nodes, tables, "{beside:?} {bytes}");
+            assert_eq!(fx.peek(&space, at), Err(FaultError::Unmapped));
+            assert_eq!(neighbour.map(|va| fx.peek(&space, va)), beside.map(|_| Ok(5)));
+            fx.end([space]);
+        }
+    }
+}

@@ -77,6 +77,24 @@ fn remap(vm: &Bench, bytes: u64, distance: u64) -> u64 {
     times
 }
 
+/// Where a mapping is alone in its tables: in the middle of each.
+const ALONE: Va = Va(0x2aaa_aaaa_a000);
+
+/// A page is mapped, touched and unmapped in a space that has nothing else, again and again.
+fn lone_mapping(vm: &Bench) -> u64 {
+    let (space, times) = (vm.create().expect("memory"), 64);
+    vm.activate(&space);
+    let attrs = Attrs { thp: BASE, ..Attrs::anonymous(Rights::READ_WRITE) };
+    measured(&mut || {
+        for _ in 0..times {
+            vm.map(&space, Placement::At(ALONE), PAGE, attrs).expect("a hole");
+            vm.fault(&space, ALONE, Access::Write).expect("a page");
+            vm.unmap(&space, ALONE, PAGE).expect("no memory is needed");
+        }
+    });
+    times
+}
+
 const BASE: Option<HugeAdvice> = Some(HugeAdvice::NoHuge);
 
 /// 1000 mappings beside the one at [`AT`], no two neighbours alike, each with one page.
@@ -210,7 +228,7 @@ pub const ROWS: &[Counted] = &[
         write_faults,
     ),
     again("fault-4k-write-with-5-levels", SAME + LEVEL, Size { levels: 5, ..SMALL }, write_faults),
-    row("fault-4k-zero-read", None, |vm| {
+    row("fault-4k-zero-read", Some(300), |vm| {
         let space = space(vm, BYTES, BASE);
         touch(vm, &space, Access::Read, Counter::FaultsZero, measured)
     }),
@@ -246,6 +264,7 @@ pub const ROWS: &[Counted] = &[
         });
         BYTES / PAGE - 1
     }),
+    row("map-touch-unmap-1-page-alone", Some(4_500), lone_mapping),
     row("map-1-page-anywhere", None, |vm| {
         let space = space(vm, PAGE, BASE);
         let attrs = Attrs { thp: BASE, ..Attrs::anonymous(Rights::READ_WRITE) };
@@ -265,8 +284,8 @@ pub const ROWS: &[Counted] = &[
         });
         BYTES / PAGE
     }),
-    row("remap-1-page-alone", Some(8_700), |vm| remap(vm, PAGE, (1 << 30) + HUGE)),
-    row("remap-1-page-alone-not-aligned", Some(9_250), |vm| {
+    row("remap-1-page-alone", Some(4_400), |vm| remap(vm, PAGE, (1 << 30) + HUGE)),
+    row("remap-1-page-alone-not-aligned", Some(4_400), |vm| {
         remap(vm, PAGE, (1 << 30) + HUGE + PAGE)
     }),
     row("remap-512-pages-in-tables", Some(15_000), |vm| remap(vm, HUGE, (1 << 30) + HUGE)),
@@ -298,6 +317,19 @@ pub const ROWS: &[Counted] = &[
             }
         });
         BYTES / PAGE
+    }),
+    row("protect-512-pages-and-back-a-page", Some(95), |vm| {
+        let space = space(vm, HUGE, BASE);
+        for va in pages(HUGE) {
+            vm.fault(&space, va, Access::Write).expect("a page");
+        }
+        measured(&mut || {
+            for _ in 0..8 {
+                vm.protect(&space, AT, HUGE, Rights::READ).expect("memory");
+                vm.protect(&space, AT, HUGE, Rights::READ_WRITE).expect("memory");
+            }
+        });
+        8 * HUGE / PAGE
     }),
     row("unmap-100M-a-page", None, |vm| {
         let space = resident(vm);

@@ -15,7 +15,7 @@ use crate::config::ZeroHuge;
 use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
 use crate::fault::reserved::Reserved;
-use crate::fault::{Faults, Seen, Step, ZeroTable};
+use crate::fault::{FaultRequest, Faults, Seen, Step, ZeroTable};
 use crate::machine::Machine;
 use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::UnlinkedPath;
@@ -31,18 +31,18 @@ over!(ZeroPage, Faults);
 
 impl<M: Machine> ZeroPage<'_, M> {
     /// Maps the shared zeros, read-only.
-    pub fn map_zeros(self, seen: &Seen<'_>) -> Step {
+    pub fn map_zeros(self, seen: &Seen<'_>, ask: FaultRequest, epoch: &EpochGuard<'_, M>) -> Step {
         match self.only_zeros() {
-            Some(pfn) => self.map_zero_frame(seen, pfn),
-            None => self.map_coloured(seen),
+            Some(pfn) => self.map_zero_frame(seen, ask, pfn, epoch),
+            None => self.map_coloured(seen, ask, epoch),
         }
     }
 
     /// As [`map_zeros`](Self::map_zeros) where there are several: in the address's colour.
     #[inline(never)]
-    fn map_coloured(self, seen: &Seen<'_>) -> Step {
+    fn map_coloured(self, seen: &Seen<'_>, ask: FaultRequest, epoch: &EpochGuard<'_, M>) -> Step {
         let block = self.zero_block_here();
-        let step = self.map_zero_frame(seen, block.frame(seen.va));
+        let step = self.map_zero_frame(seen, ask, block.frame(seen.va), epoch);
         if matches!(step, Step::Done(_)) {
             self.count_colour(block, seen.va);
         }
@@ -50,19 +50,26 @@ impl<M: Machine> ZeroPage<'_, M> {
     }
 
     #[inline(always)]
-    fn map_zero_frame(self, seen: &Seen<'_>, pfn: Pfn) -> Step {
-        let m = &self.machine;
+    pub fn map_zero_frame(
+        self,
+        seen: &Seen<'_>,
+        ask: FaultRequest,
+        pfn: Pfn,
+        epoch: &EpochGuard<'_, M>,
+    ) -> Step {
         let spot = &seen.spot;
         let flags = seen.zero_flags();
         let mut top = Token::top();
-        let _guard = spot.node.lock(m, &mut top);
+        let _guard = spot.node.lock_inside(epoch, &mut top);
         // Whether zeros are forbidden is asked again under the lock: whoever forbids them comes by
         // here.
         if !self.still(seen) || !seen.space.takes_zeros() {
             return Step::Again;
         }
         self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
-        self.count_here(Counter::FaultsZero, 1);
+        let counters = self.counters_here();
+        counters.add(Counter::FaultsZero, 1);
+        self.count_fault(ask, counters);
         Step::Done(Fault::Zero)
     }
 

@@ -262,7 +262,7 @@ impl<'v, M: Machine> Lay<'v, M> {
 
     /// What an entry that leaves is at the new place.
     #[inline(never)]
-    fn arriving(self, raw: u64, level: Level, attrs: Option<Packed>) -> Entry {
+    pub(super) fn arriving(self, raw: u64, level: Level, attrs: Option<Packed>) -> Entry {
         let note = raw >> NOTE_SHIFT;
         let shared = |pfn| {
             let rights = attrs.map(Packed::object_rights).unwrap_or_default();

@@ -10,6 +10,7 @@
 //!
 //! A huge leaf stays one if its new place is aligned for it, else it arrives as base pages.
 
+mod alone;
 mod lay;
 mod leaving;
 mod plan;

@@ -19,6 +19,7 @@ use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::ops::map::Map;
 use crate::ops::remap::Remap;
+use crate::ops::remap::alone::RelocateAlone;
 use crate::ops::remap::lay::{Lay, Layout, Tables};
 use crate::ops::remap::leaving::Leaving;
 use crate::ops::remap::plan::{Cuts, RemapPlan};
@@ -66,7 +67,10 @@ impl<M: Machine> Relocate<'_, M> {
     /// [`NoMemory`]; nothing changed.
     pub(super) fn relocate(self, edit: &mut Edit<'_>, plan: &RemapPlan) -> Result<(), NoMemory> {
         let RemapPlan { all, moved, new, .. } = *plan;
-        if moved == all && RelocateInTable(self.0).relocate_in_table(edit, moved, new)? {
+        if moved == all
+            && (RelocateInTable(self.0).relocate_in_table(edit, moved, new)?
+                || RelocateAlone(self.0).relocate_alone(edit, moved, new)?)
+        {
             return Ok(());
         }
         self.relocate_anywhere(edit, plan)

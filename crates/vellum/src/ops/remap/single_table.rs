@@ -12,8 +12,8 @@ use crate::machine::{Act, Machine, Work};
 use crate::ops::protect::Protect;
 use crate::ops::remap::Remap;
 use crate::ops::unmap::Unmap;
-use crate::ops::unmap::raised;
 use crate::pagetable::cursor::Cursor;
+use crate::pagetable::node::raised;
 use crate::platform::over;
 use crate::tlb::Receipt;
 use crate::vma::edit::Edit;
@@ -73,8 +73,10 @@ impl<M: Machine> RelocateInTable<'_, M> {
             return self.not_moved(edit, shifted.then_some(shift), error);
         }
         let mut receipt = Receipt::new();
-        self.alter_leaves(from.at, from.slots, &mut |at: &Cursor<'_>, slot, raw| {
-            Remap(self.0).stash_entry(at.place(slot, raw), Va(at.va(slot)), &mut receipt)
+        self.alter_leaves(from.at, from.slots, &mut |at: &Cursor<'_>, (slot, _), raw| {
+            let place = at.place(slot, raw);
+            let done = Remap(self.0).stash_entry(place, Va(at.va(slot)), &mut receipt);
+            slot + usize::from(done)
         });
         let _flushed = self.flush(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.

@@ -121,8 +121,8 @@ impl<M: Machine> Stash<'_, M> {
                 }
                 slot += 1;
             } else {
-                slot = self.alter_run(at, (slot, p.end), &mut |at: &Cursor<'_>, slot, raw| {
-                    mark(receipt, at, slot, raw)
+                slot = self.alter_run(at, (slot, p.end), &mut |at: &Cursor<'_>, (slot, _), raw| {
+                    slot + usize::from(mark(receipt, at, slot, raw))
                 });
             }
         }

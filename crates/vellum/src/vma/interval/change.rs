@@ -256,6 +256,13 @@ impl<M: Machine> Intervals<'_, M> {
         }
     }
 
+    /// Gives the node, which is linked nowhere yet and has none, to a region from a slot on.
+    pub fn begin(&self, slot: usize, region: SlabRef) {
+        self.regions.region(region).share();
+        self.node.interval_word(0).store(Pair::new(slot, Some(region)).0, Ordering::Relaxed);
+        self.node.set_state(self.node.state().with_listed(1));
+    }
+
     /// Gives the node, which is linked nowhere yet and has none, the intervals of another.
     pub fn copy_from(&self, from: Node<'_>, edit: &mut Edit<'_>) -> Result<(), NoMemory> {
         if from.state().listed() == 0 {
