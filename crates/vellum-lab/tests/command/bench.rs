@@ -14,7 +14,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
     assert_eq!(keys, ["benchmarks", "behind"]);
     let rows = doc["benchmarks"].as_array().expect("a list").clone();
     let behind = doc["behind"].as_array().expect("a list");
-    assert_eq!(behind.iter().map(|b| at(b)).collect::<Vec<_>>(), who_is_behind(&rows));
+    assert_eq!(behind.iter().map(at).collect::<Vec<_>>(), who_is_behind(&rows));
     for row in behind {
         let keys: Vec<&String> = row.as_object().expect("an object").keys().collect();
         assert_eq!(keys, ["name", "threads", "peer", "ratio", "spread", "within_spread"]);
