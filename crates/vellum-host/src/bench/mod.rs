@@ -2,7 +2,8 @@
 //!
 //! Nanoseconds of a shared machine mean little by themselves, so read ratios. What is compared runs
 //! in turn within one process, on pinned threads and warm memory. A row is the median of its
-//! repetitions with their spread, beside the peers' medians of the same run.
+//! repetitions with their spread, beside the peers' medians of the same run. [`targets`] holds rows
+//! against limits, [`behind`] lists those that have a better peer.
 //!
 //! | benchmark | what it compares |
 //! |---|---|
@@ -17,6 +18,7 @@
 //! | [`trie`] | the page index, ordered maps and a hash table of the registry |
 //! | [`instructions`] | instructions of the hot paths, counted exactly |
 
+pub mod behind;
 pub mod clear;
 pub mod fault;
 pub mod fixture;
@@ -57,20 +59,24 @@ pub struct Row {
 }
 
 impl Row {
-    /// The best peer and its median: the highest share, or the lowest of anything else.
+    /// Whether it is a share or a throughput, and no time or count.
+    pub fn more_is_better(&self) -> bool {
+        matches!(self.unit, "%" | "x")
+    }
+
+    /// The best peer and its median.
     pub fn best_peer(&self) -> Option<(&'static str, f64)> {
         let best =
-            |a: f64, b: f64| if self.unit == "%" { b.total_cmp(&a) } else { a.total_cmp(&b) };
+            |a: f64, b: f64| if self.more_is_better() { b.total_cmp(&a) } else { a.total_cmp(&b) };
         self.peers.iter().map(|(&n, &v)| (n, v)).min_by(|a, b| best(a.1, b.1))
     }
 }
 
-/// A run: what `--json` prints.
-#[derive(Clone, Debug, Default, Serialize)]
+/// A run.
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The rows, in the order they were measured.
     pub benchmarks: Vec<Row>,
-    /// What a reader should know beside the rows. Not part of the JSON.
-    #[serde(skip)]
+    /// What a reader should know beside the rows.
     pub notes: Vec<String>,
 }

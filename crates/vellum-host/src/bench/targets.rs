@@ -74,13 +74,16 @@ const fn trie(rows: &'static str, says: &'static str, figure: Figure, most: f64)
 
 /// All targets but the ceilings of instructions, which stand beside their rows.
 pub const TARGETS: &[Target] = &[
-    target(
-        "frames",
-        "frames/hot-pair",
-        "hot pair at most 1.4x the floor",
-        Figure::OverFloor,
-        Limit::AtMost(1.4),
-    ),
+    Target {
+        source: "our goal: 6.2 ns where the floor takes 5.3, two threads",
+        ..target(
+            "frames",
+            "frames/hot-pair",
+            "hot pair at most 1.17x the floor",
+            Figure::OverFloor,
+            Limit::AtMost(1.17),
+        )
+    },
     target(
         "frames",
         "frames/bulk-alloc",
@@ -95,6 +98,26 @@ pub const TARGETS: &[Target] = &[
         Figure::OverFloor,
         Limit::AtMost(1.6),
     ),
+    Target {
+        source: "our goal: 4.0 ns where bitmap takes 4.5",
+        ..target(
+            "frames",
+            "frames/bulk-free",
+            "bulk free at most 0.89x bitmap",
+            Figure::OverPeer("bitmap"),
+            Limit::AtMost(0.89),
+        )
+    },
+    Target {
+        source: "our goal; LLFree takes 11.4 on a computer of this class",
+        ..target(
+            "frames",
+            "frames/2m-free",
+            "2 MiB freed in at most 11 ns",
+            Figure::Ours,
+            Limit::AtMost(11.0),
+        )
+    },
     target(
         "frames",
         "frames/2m-pair",
@@ -129,6 +152,20 @@ pub const TARGETS: &[Target] = &[
         "as much free memory to be had as 2 MiB as of the best peer",
         Figure::OverBestPeer,
         Limit::AtLeast(1.0),
+    ),
+    target(
+        "fragment",
+        "frames/2m-left-after-churn-at-90*",
+        "95 % of free memory to be had as 2 MiB at 90 % live",
+        Figure::Ours,
+        Limit::AtLeast(95.0),
+    ),
+    target(
+        "clear",
+        "clear/run-*",
+        "every run within 5 % of the fastest way at its length",
+        Figure::OverBestPeer,
+        Limit::AtMost(1.05),
     ),
     target(
         "clear",
@@ -223,6 +260,19 @@ pub struct Verdict {
     pub met: bool,
     /// Missed by less than the row's spread.
     pub close: bool,
+    /// The row is behind its best peer, whatever the limit allows.
+    pub behind: bool,
+}
+
+/// What came of a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Every row keeps the limit, and none is behind its best peer.
+    Met,
+    /// Every row keeps the limit, and one is behind its best peer.
+    Behind,
+    /// A row does not keep the limit.
+    Missed,
 }
 
 /// A target in words, its source, and what came of it.
@@ -237,9 +287,20 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Whether every row is on the right side.
+    /// What came of it, all rows together.
+    pub fn standing(&self) -> Standing {
+        if self.verdicts.iter().any(|v| !v.met) {
+            Standing::Missed
+        } else if self.verdicts.iter().any(|v| v.behind) {
+            Standing::Behind
+        } else {
+            Standing::Met
+        }
+    }
+
+    /// Whether it is met. A target with a row that is behind its best peer is not.
     pub fn is_met(&self) -> bool {
-        self.verdicts.iter().all(|v| v.met)
+        self.standing() == Standing::Met
     }
 }
 
@@ -271,6 +332,7 @@ fn verdict(limit: Limit, value: f64, row: &Row) -> Verdict {
         value,
         met,
         close: !met && past <= row.spread,
+        behind: row.behind().is_some(),
     }
 }
 
@@ -334,12 +396,12 @@ mod tests {
     fn a_row_is_held_against_its_floor_its_peers_and_itself_by_one_thread() {
         let rows = || {
             vec![
-                row("frames/hot-pair", 1, 13.0, Some(10.0), &[("buddy", 12.8), ("bitmap", 20.0)]),
+                row("frames/hot-pair", 1, 11.5, Some(10.0), &[("buddy", 11.3), ("bitmap", 20.0)]),
                 row("frames/hot-pair", 2, 20.0, Some(10.0), &[("buddy", 90.0), ("bitmap", 30.0)]),
                 row("frames/2m-pair", 1, 26.0, None, &[("buddy", 300.0)]),
             ]
         };
-        let floor = judged("frames", rows(), "hot pair at most 1.4x");
+        let floor = judged("frames", rows(), "hot pair at most 1.17x");
         assert_eq!(floor.verdicts.iter().map(|v| v.met).collect::<Vec<_>>(), [true, false]);
         let peer = judged("frames", rows(), "best registry peer");
         assert_eq!(
@@ -384,6 +446,19 @@ mod tests {
         let values: Vec<f64> = grown.verdicts.iter().map(|v| v.value).collect();
         assert_eq!(values, [1.1, 2.0]);
         assert!(!grown.is_met());
+    }
+
+    #[test]
+    fn a_target_is_not_met_while_a_row_of_it_is_behind_its_best_peer() {
+        let pair = |buddy: f64| {
+            let row = row("frames/hot-pair", 1, 11.0, Some(10.0), &[("buddy", buddy)]);
+            judged("frames", vec![row], "hot pair at most 1.17x")
+        };
+        assert_eq!((pair(11.0).standing(), pair(11.0).is_met()), (Standing::Met, true));
+        assert_eq!((pair(10.9).standing(), pair(10.9).is_met()), (Standing::Behind, false));
+        let slow = row("frames/hot-pair", 1, 12.0, Some(10.0), &[("buddy", 10.0)]);
+        let slow = judged("frames", vec![slow], "hot pair at most 1.17x");
+        assert_eq!(slow.standing(), Standing::Missed);
     }
 
     #[test]

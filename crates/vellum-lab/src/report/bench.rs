@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use vellum_host::bench::targets::Judged;
+use vellum_host::bench::targets::{Judged, Standing};
 use vellum_host::bench::trie::ELSEWHERE;
 use vellum_host::bench::{Report, Row};
 
@@ -201,8 +201,12 @@ pub fn trie(report: &Report) -> String {
 pub fn verdicts(judged: &[Judged]) -> String {
     let mut out = String::new();
     for target in judged {
-        let mark = if target.is_met() { "met" } else { "missed" };
-        let met = target.verdicts.iter().filter(|v| v.met).count();
+        let mark = match target.standing() {
+            Standing::Met => "met",
+            Standing::Behind => "behind",
+            Standing::Missed => "missed",
+        };
+        let met = target.verdicts.iter().filter(|v| v.met && !v.behind).count();
         // A few rows are all shown, many only where they miss.
         let few = target.verdicts.len() <= 2;
         let short = |name: &str| name.split_once('/').map_or(name, |(_, n)| n).to_owned();
@@ -210,7 +214,7 @@ pub fn verdicts(judged: &[Judged]) -> String {
         let shown: Vec<String> = target
             .verdicts
             .iter()
-            .filter(|v| few || !v.met)
+            .filter(|v| few || !v.met || v.behind)
             .map(|v| {
                 let name = if same { String::new() } else { format!("{} ", short(&v.row)) };
                 let threads = if v.threads > 1 {
@@ -218,8 +222,12 @@ pub fn verdicts(judged: &[Judged]) -> String {
                 } else {
                     String::new()
                 };
-                let close = if v.close { " (within its spread)" } else { "" };
-                format!("{name}{}{threads}{close}", number::figure(v.value))
+                let but = match (v.met, v.close, v.behind) {
+                    (true, _, true) => " (behind its best peer)",
+                    (false, true, _) => " (within its spread)",
+                    _ => "",
+                };
+                format!("{name}{}{threads}{but}", number::figure(v.value))
             })
             .collect();
         let many =
@@ -309,12 +317,15 @@ mod tests {
         let text = verdicts(&judge("frames", &Report { benchmarks, notes: vec![] }));
         assert!(
             text.contains(
-                "missed hot pair at most 1.4x the floor (our goal): 1.20, 1.50 by 2 threads\n"
+                "missed hot pair at most 1.17x the floor (our goal: 6.2 ns where the floor takes \
+                 5.3, two\n          threads): 1.20 (within its spread), 1.50 by 2 threads\n"
             ),
             "{text}"
         );
         assert!(
-            text.contains("met    bulk free at most 1.6x the floor (our goal): 1.20\n"),
+            text.contains(
+                "behind bulk free at most 1.6x the floor (our goal): 1.20 (behind its best peer)\n"
+            ),
             "{text}"
         );
         assert!(text.contains("peer (our goal): 2 of 3 rows; not bulk-free 1.09\n"), "{text}");

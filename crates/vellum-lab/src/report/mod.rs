@@ -4,6 +4,7 @@
 //! Tables and JSON read the same list, so a figure cannot be in one and differ in the other, and no
 //! figure is computed at printing except ratios and unit prefixes.
 
+pub mod behind;
 pub mod bench;
 mod counters;
 mod interval;

@@ -11,8 +11,31 @@ fn rows(args: &[&str]) -> Vec<Value> {
     assert_eq!(said.code, Some(0), "{args:?}: {}", said.err);
     let doc: Value = serde_json::from_str(&said.out).expect("JSON");
     let keys: Vec<&String> = doc.as_object().expect("an object").keys().collect();
-    assert_eq!(keys, ["benchmarks"]);
-    doc["benchmarks"].as_array().expect("a list").clone()
+    assert_eq!(keys, ["benchmarks", "behind"]);
+    let rows = doc["benchmarks"].as_array().expect("a list").clone();
+    let behind = doc["behind"].as_array().expect("a list");
+    assert_eq!(behind.iter().map(at).collect::<Vec<_>>(), who_is_behind(&rows));
+    for row in behind {
+        let keys: Vec<&String> = row.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["name", "threads", "peer", "ratio", "spread", "within_spread"]);
+    }
+    rows
+}
+
+/// A row's name and threads.
+fn at(row: &Value) -> (&str, u64) {
+    (row["name"].as_str().expect("a name"), row["threads"].as_u64().expect("threads"))
+}
+
+/// The rows with a peer that has less, or more where more is better.
+fn who_is_behind(rows: &[Value]) -> Vec<(&str, u64)> {
+    let is_behind = |row: &&Value| {
+        let more = matches!(row["unit"].as_str(), Some("%" | "x"));
+        let ours = row["ours"].as_f64().expect("a number");
+        let peers = row["peers"].as_object().expect("an object").values();
+        peers.filter_map(Value::as_f64).any(|p| if more { p > ours } else { p < ours })
+    };
+    rows.iter().filter(is_behind).map(at).collect()
 }
 
 #[test]

@@ -27,7 +27,8 @@ impl<M: Machine> Clear<M> {
         if !self.config.alloc_zero {
             return Ok((pfn, BlockContents::Old));
         }
-        let extent = Extent { first: pfn, frames: order.frames(), at: Va(pfn.addr()), fault: 0 };
+        let extent =
+            Extent { first: pfn, frames: order.frames(), at: Va(pfn.addr()), fault: Some(0) };
         match self.clear_block(&extent) {
             Ok(()) => Ok((pfn, BlockContents::Zeros)),
             Err(Stopped) => {

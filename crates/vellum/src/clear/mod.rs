@@ -9,7 +9,8 @@
 //! two batches.
 //!
 //! The kind of stores is chosen by range: by its length and the machine's caches. The neighbourhood
-//! of the fault always goes through the caches, since it is about to be used.
+//! of the fault always goes through the caches, since it is about to be used. Pages that nobody
+//! waits for are one range, around the caches whatever its length.
 //!
 //! The caller owns what is filled, so no epoch is entered and no lock is held, with one exception:
 //! a fault that was sent back 16 times holds the mmap lock (`Faults::patiently`), and while one
@@ -55,15 +56,17 @@ pub struct Extent {
     pub frames: u64,
     /// The address its first page will have. Matters to machines whose caches alias.
     pub at: Va,
-    /// The page, counted from the first, that is used first: the one that faulted.
-    pub fault: u64,
+    /// The page, counted from the first, that is used first: the one that faulted. `None`: nobody
+    /// waits for any of them.
+    pub fault: Option<u64>,
 }
 
 impl Extent {
     /// The block of a leaf of `order`, for a fault at `va`.
     pub fn of_leaf(first: Pfn, order: Order, va: Va) -> Extent {
         let at = va.align_down(order.bytes());
-        Extent { first, frames: order.frames(), at, fault: (va.0 - at.0) / PAGE_SIZE as u64 }
+        let fault = Some((va.0 - at.0) / PAGE_SIZE as u64);
+        Extent { first, frames: order.frames(), at, fault }
     }
 
     fn va(&self, page: u64) -> Va {
@@ -119,12 +122,7 @@ impl<M: Machine> Clear<M> {
     /// # Safety
     /// As for `Vm::clear_frames`.
     pub unsafe fn clear_frames(&self, frames: &[(Pfn, Va)]) -> Result<(), Stopped> {
-        let around = match self.config.clear_stores {
-            ClearStores::Cached => false,
-            ClearStores::Bypass => true,
-            ClearStores::Auto => self.machine.nt_threshold() != u64::MAX,
-        };
-        self.clear_each(frames, if around { Stores::NonTemporal } else { Stores::Cached })
+        self.clear_each(frames, self.stores_for_nobody())
     }
 
     /// Clears base frames that lie anywhere, with a scheduling point before each portion and, if
@@ -158,10 +156,16 @@ impl<M: Machine> Clear<M> {
     /// Not inlined, so that counts of instructions can tell it from the fault around it.
     #[inline(never)]
     fn fill(&self, fill: Fill, extent: &Extent) -> Result<(), Stopped> {
-        assert!(extent.fault < extent.frames, "the page that faulted lies in the extent");
-        let (pages, fault) = (extent.frames, extent.fault);
+        let pages = extent.frames;
         let node = self.machine.topology().node_of(extent.first).unwrap_or(0);
         let job = Job { fill, extent, node };
+        let Some(fault) = extent.fault else {
+            return match self.config.clear_unit {
+                ClearUnit::Page => self.one_by_one(&job, 0..pages),
+                ClearUnit::Extent => self.range(&job, 0..pages, self.stores_for_nobody()),
+            };
+        };
+        assert!(fault < pages, "the page that faulted lies in the extent");
         match (self.config.clear_unit, self.config.clear_order) {
             (ClearUnit::Page, ClearOrder::Ascending) => self.one_by_one(&job, 0..pages),
             // The order before extents was for huge pages; larger ones went from end to end.
@@ -171,12 +175,16 @@ impl<M: Machine> Clear<M> {
             (ClearUnit::Page, ClearOrder::NearLast) => {
                 self.one_by_one(&job, order::converge(pages, fault))
             }
-            (ClearUnit::Extent, ClearOrder::Ascending) => self.range(&job, 0..pages),
+            (ClearUnit::Extent, ClearOrder::Ascending) => {
+                self.range(&job, 0..pages, self.stores(pages))
+            }
             (ClearUnit::Extent, ClearOrder::NearLast) => {
                 let ranges = order::ranges(pages, fault);
-                self.range(&job, ranges.right)?;
-                self.range(&job, ranges.left)?;
-                self.neighbourhood(&job, &ranges.near)
+                for side in [ranges.right, ranges.left] {
+                    let stores = self.stores(side.end - side.start);
+                    self.range(&job, side, stores)?;
+                }
+                self.neighbourhood(&job, &ranges.near, fault)
             }
         }
     }
@@ -191,13 +199,12 @@ impl<M: Machine> Clear<M> {
     }
 
     /// A range away from the fault, in portions.
-    fn range(&self, job: &Job<'_>, pages: Range<u64>) -> Result<(), Stopped> {
+    fn range(&self, job: &Job<'_>, pages: Range<u64>, stores: Stores) -> Result<(), Stopped> {
         if pages.is_empty() {
             return Ok(());
         }
         let m = &self.machine;
         self.say(job, &pages);
-        let stores = self.stores(pages.end - pages.start);
         let mut next = pages.start;
         while next < pages.end {
             let asks = self.asks();
@@ -216,10 +223,10 @@ impl<M: Machine> Clear<M> {
     }
 
     /// The neighbourhood of the fault: one range and one portion, in three parts.
-    fn neighbourhood(&self, job: &Job<'_>, pages: &Range<u64>) -> Result<(), Stopped> {
+    fn neighbourhood(&self, job: &Job<'_>, pages: &Range<u64>, fault: u64) -> Result<(), Stopped> {
         self.say(job, pages);
         self.pause(self.asks())?;
-        for part in order::parts(pages, job.extent.fault) {
+        for part in order::parts(pages, fault) {
             if !part.is_empty() {
                 self.run(job, part, Stores::Cached);
             }
@@ -235,6 +242,16 @@ impl<M: Machine> Clear<M> {
             self.give_turn();
         }
         if self.machine.stop_pending() { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// How pages are stored that nobody waits for: around the caches, however few they are.
+    fn stores_for_nobody(&self) -> Stores {
+        let around = match self.config.clear_stores {
+            ClearStores::Cached => false,
+            ClearStores::Bypass => true,
+            ClearStores::Auto => self.machine.nt_threshold() != u64::MAX,
+        };
+        if around { Stores::NonTemporal } else { Stores::Cached }
     }
 
     /// How a run of that many pages is stored, which may or may not be used soon.

@@ -10,7 +10,6 @@
 
 use crate::addr::{Order, Pfn};
 use crate::frame::block::bits::BLOCK;
-use crate::frame::block::lock::Locked;
 use crate::frame::frames::Frames;
 use crate::frame::node::numa_node::NumaNode;
 use crate::frame::view::NodeView;
@@ -60,10 +59,7 @@ impl Frames {
         if self.node[0].has(pfn) {
             self.free_at(m, 0, pfn, order);
         } else {
-            match self.node_of(pfn) {
-                Some(at) => self.free_past_first(m, at, pfn, order),
-                None => debug_assert!(false, "{pfn:?} freed, which is a frame of no node"),
-            }
+            self.free_past_first(m, pfn, order);
         }
         m.allow_preemption();
     }
@@ -95,8 +91,11 @@ impl Frames {
     }
 
     #[inline(never)]
-    fn free_past_first<M: Machine>(&self, m: &M, at: usize, pfn: Pfn, order: Order) {
-        self.free_at(m, at, pfn, order);
+    fn free_past_first<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
+        match self.node_of(pfn) {
+            Some(at) => self.free_at(m, at, pfn, order),
+            None => debug_assert!(false, "{pfn:?} freed, which is a frame of no node"),
+        }
     }
 
     #[inline(always)]
@@ -122,7 +121,8 @@ impl Frames {
         if locked.put_back_one(m, index) {
             locked.release(m);
         } else {
-            self.view(at).free_last(m, locked);
+            let (block, state) = locked.suspend();
+            self.view(at).free_last(m, block, state);
         }
     }
 
@@ -187,15 +187,18 @@ impl NodeView<'_> {
         if locked.put_back_some(m, index, free.mask) {
             locked.release(m);
         } else {
-            self.free_last(m, locked);
+            let (block, state) = locked.suspend();
+            self.free_last(m, block, state);
         }
         true
     }
 
-    /// Releases a block that was clean or nearly empty before a frame of it was freed.
+    /// Releases a block that was clean or nearly empty before a frame of it was freed. It comes as
+    /// two words: with the lock by reference every free of a frame would have a stack frame.
     #[cold]
     #[inline(never)]
-    fn free_last<M: Machine>(self, m: &M, mut locked: Locked) {
+    fn free_last<M: Machine>(self, m: &M, block: usize, state: u32) {
+        let mut locked = self.node().resume(block, state);
         if !locked.note_one(m) {
             return locked.release(m);
         }

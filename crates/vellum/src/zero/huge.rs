@@ -165,8 +165,12 @@ impl<M: Machine> Zero<M> {
 
     /// Makes the page of zeros out of a block, or gives the block back.
     fn clear_huge_zero(&self, page: Pfn) -> Result<Pfn, NoBlock> {
-        let extent =
-            Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
+        let extent = Extent {
+            first: page,
+            frames: Order::HUGE.frames(),
+            at: Va(page.addr()),
+            fault: Some(0),
+        };
         if self.clear_block(&extent).is_err() {
             self.untake(page, Order::HUGE);
             return Err(NoBlock::Stopped);

@@ -19,7 +19,7 @@ fn portions(fx: &ProbeFixture, extent: &Extent) -> Vec<u64> {
 }
 
 fn giant() -> Extent {
-    Extent { first: Pfn(512), frames: 1 << 18, at: Va(0), fault: 0 }
+    Extent { first: Pfn(512), frames: 1 << 18, at: Va(0), fault: Some(0) }
 }
 
 fn fixture_at(page_cycles: u64, switches: &[(&str, &str)]) -> ProbeFixture {

@@ -24,7 +24,7 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
                 for order in ["near-last", "ascending"] {
                     let fx = probe_fixture(1024, &[("clear.unit", unit), ("clear.order", order)]);
                     let first = Pfn(512);
-                    fx.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
+                    fx.vm.cleared(&Extent { first, frames, at: AT, fault: Some(fault) }).unwrap();
                     let acts = fx.m().acts();
                     let mut all = acts.pages(first);
                     if order == "near-last" {
@@ -46,7 +46,7 @@ fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
     let fx = probe_fixture_on(Probe::hollow(1 << 18), &[("preempt", "full")]);
     let (first, frames) = (Pfn(512), 1u64 << 18);
     for fault in [0, 1, 2, 3, 100_000, frames - 4, frames - 3, frames - 2, frames - 1] {
-        fx.vm.cleared(&Extent { first, frames, at: Va(0), fault }).unwrap();
+        fx.vm.cleared(&Extent { first, frames, at: Va(0), fault: Some(fault) }).unwrap();
         let acts = fx.m().acts();
         let sum: u64 = acts.ranges(first).iter().map(|(a, b)| b - a + 1).sum();
         assert_eq!(sum, frames, "page {fault}");
@@ -171,6 +171,30 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
 }
 
 #[test]
+fn pages_that_nobody_waits_for_are_one_range_around_the_caches_however_short() {
+    for (threshold, stores) in [(u64::MAX, Stores::Cached), (1 << 40, Stores::NonTemporal)] {
+        for frames in [1u64, 4, 16, 64] {
+            let machine = Probe::new(4096);
+            machine.set_caches(1 << 20, threshold);
+            let fx = probe_fixture_on(machine, &[("preempt", "full")]);
+            let first = Pfn(1000);
+            fx.soil(Pfn(first.0 - 1), frames + 2, 9);
+            fx.vm.cleared(&Extent { first, frames, at: AT, fault: None }).unwrap();
+            let acts = fx.m().acts();
+            assert_eq!(acts.runs_at(first), [((0, frames), stores)]);
+            let fences = (stores == Stores::NonTemporal) as usize;
+            assert_eq!(acts.count(Act::StoreFence), fences, "{frames} pages");
+            assert!(fx.is_zero(first, frames));
+            let guards = [Pfn(first.0 - 1), first.add(frames)].map(|g| fx.m().uniform(g));
+            assert_eq!(guards, [Some(9); 2], "guards");
+        }
+    }
+    let fx = probe_fixture(4096, &[("clear.unit", "page")]);
+    fx.vm.cleared(&Extent { first: Pfn(1000), frames: 5, at: AT, fault: None }).unwrap();
+    assert_eq!(fx.m().acts().pages(Pfn(1000)), [0, 1, 2, 3, 4]);
+}
+
+#[test]
 fn scattered_frames_are_cleared_with_one_fence_a_batch() {
     let fx = probe_fixture(4096, &[("clear.stores", "bypass"), ("clear.batch", "32K")]);
     let frames: Vec<_> = (0..20).map(|i| (Pfn(1000 + i * 7), page_at(i))).collect();
@@ -203,7 +227,7 @@ fn the_same_engine_copies_in_the_same_order_and_portions() {
         fx.soil(from.add(i), 1, i as u8 + 1);
     }
     fx.soil(to, 66, 0xee);
-    fx.vm.copied(from, &Extent { first: to.add(1), frames: 64, at: AT, fault: 30 }).unwrap();
+    fx.vm.copied(from, &Extent { first: to.add(1), frames: 64, at: AT, fault: Some(30) }).unwrap();
     let acts = fx.m().acts();
     assert_eq!(acts.ranges(to.add(1)), [(33, 63), (0, 27), (28, 32)]);
     assert_eq!(acts.pages(to.add(1)).last(), Some(&30));

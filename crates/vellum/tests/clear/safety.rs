@@ -70,7 +70,7 @@ fn a_s2_tails_that_a_batch_does_not_divide_are_cleared_where_they_are_and_nowher
                 let bytes = (batch * KIB4).to_string();
                 let fx = old_fixture(frames + 64, &[("clear.batch", &bytes)]);
                 let first = Pfn(512 + 32);
-                fx.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
+                fx.vm.cleared(&Extent { first, frames, at: AT, fault: Some(fault) }).unwrap();
                 assert!(fx.is_zero(first, frames), "{frames} pages, batch {batch}, page {fault}");
                 for i in 0..32 {
                     let guards = [Pfn(first.0 - 1 - i), first.add(frames + i)];

@@ -34,7 +34,7 @@ pub(super) fn beside(fixture: &Fixture, effort: Effort, used: bool) -> Ratios {
         (0..2).for_each(|_| _ = black_box(fixture.read(set, fixture.working)));
         time(1, || {
             if library {
-                let extent = Extent { first: to, frames: PAGES as u64, at: Va(0), fault: 0 };
+                let extent = Extent { first: to, frames: PAGES as u64, at: Va(0), fault: Some(0) };
                 // SAFETY: two different runs of this benchmark's frames.
                 unsafe { fixture.host.vm.copy_extent(from, &extent) }.expect("nobody asks to stop");
             } else {

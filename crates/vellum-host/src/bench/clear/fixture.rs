@@ -2,8 +2,9 @@
 //!
 //! Single pages are cleared in three ways: one page over and over (hot); pages that are then read
 //! line by line, as after a fault; and pages scattered over all of memory, with one fence for a
-//! batch. Runs are cleared from end to end, and again for a program that has a working set, reads
-//! half of the run next, and then its working set. Half, because nobody knows how much of a large
+//! batch. Runs are cleared from end to end with nobody waiting for them, and again for a program
+//! that faulted at their first page, has a working set, reads half of the run next, and then its
+//! working set. Half, because nobody knows how much of a large
 //! page is read at once: if nothing is read, non-temporal stores win from a few pages on; if all is
 //! read, the others win up to the size of the last level.
 //!
@@ -40,6 +41,8 @@ const RUNS: [(usize, &str); 7] = [
     (8192, "32M"),
     (1 << 18, "1G"),
 ];
+/// A run of a length between two of those, which no calibration has seen.
+const BETWEEN: [(usize, &str); 1] = [(10, "40K")];
 /// Pages of the runs that are cleared for somebody. Beyond these nothing of what is read was left
 /// anyway.
 const USED: [(usize, &str); 8] = [
@@ -52,8 +55,8 @@ const USED: [(usize, &str); 8] = [
     (1024, "4M"),
     (2048, "8M"),
 ];
-/// The one of them that reports show: a large page.
-const SHOWN: usize = 512;
+/// Those of them that reports show: the shortest, and a large page.
+const SHOWN: [usize; 2] = [16, 512];
 /// Runs with a working set in one repetition, at most.
 const USES: usize = 32;
 /// Scattered pages that share a fence.
@@ -87,7 +90,9 @@ impl Workload {
             Workload::Hot => "clear/page-hot".into(),
             Workload::Read => "clear/page-then-read".into(),
             Workload::Scattered => "clear/page-scattered".into(),
-            Workload::Run(pages) => format!("clear/run-{}", of(&RUNS, pages)),
+            Workload::Run(pages) => {
+                format!("clear/run-{}{}", of(&RUNS, pages), of(&BETWEEN, pages))
+            }
             Workload::Used(pages) => format!("clear/used-{}", of(&USED, pages)),
         }
     }
@@ -158,9 +163,10 @@ impl Fixture {
         &self.order[at..(at + pages).min(self.pages)]
     }
 
-    fn run(&self, method: Option<Method>, first: Pfn, pages: usize) {
+    /// A run, for a fault at one of its pages or for nobody.
+    fn run(&self, method: Option<Method>, first: Pfn, pages: usize, fault: Option<u64>) {
         let Some(m) = method else {
-            let extent = Extent { first, frames: pages as u64, at: Va(0), fault: 0 };
+            let extent = Extent { first, frames: pages as u64, at: Va(0), fault };
             // SAFETY: the frames are this benchmark's, reserved in `new`.
             unsafe { self.host.vm.clear_extent(&extent) }.expect("nobody asks to stop");
             return;
@@ -233,7 +239,8 @@ impl Fixture {
             Workload::Run(pages) => {
                 let runs = (self.pages / pages).min((PAGES * 4 / pages).max(1));
                 time((runs * pages) as u64, || {
-                    (0..runs).for_each(|n| self.run(method, FIRST.add((n * pages) as u64), pages));
+                    let first = |n: usize| FIRST.add((n * pages) as u64);
+                    (0..runs).for_each(|n| self.run(method, first(n), pages, None));
                 })
             }
             Workload::Used(pages) => self.used(method, pages),
@@ -251,7 +258,7 @@ impl Fixture {
             // Twice, so that lines are where lines in use are.
             (0..2).for_each(|_| _ = black_box(self.read(set, self.working)));
             time(1, || {
-                self.run(method, first, pages);
+                self.run(method, first, pages, Some(0));
                 black_box(self.read(first, pages / 2));
                 black_box(self.read(set, self.working));
             })
@@ -259,10 +266,13 @@ impl Fixture {
         (0..runs).map(each).sum::<f64>() / (runs * pages) as f64
     }
 
-    fn workloads(&self, used: fn(usize) -> bool) -> Vec<Workload> {
-        let runs = RUNS.iter().filter(|r| r.0 <= self.pages).map(|r| Workload::Run(r.0));
-        let used =
-            USED.iter().filter(|r| r.0 < self.pages / 2 && used(r.0)).map(|r| Workload::Used(r.0));
+    /// What is measured to choose, or to show the library beside the rest.
+    fn workloads(&self, library: bool) -> Vec<Workload> {
+        let between = BETWEEN.iter().filter(|_| library);
+        let runs = RUNS.iter().filter(|r| r.0 <= self.pages).chain(between);
+        let runs = runs.map(|r| Workload::Run(r.0));
+        let used = USED.iter().filter(|r| r.0 < self.pages / 2);
+        let used = used.filter(|r| !library || SHOWN.contains(&r.0)).map(|r| Workload::Used(r.0));
         [Workload::Hot, Workload::Read, Workload::Scattered]
             .into_iter()
             .chain(runs)
@@ -275,19 +285,18 @@ impl Fixture {
 pub(super) type Measured = BTreeMap<Workload, BTreeMap<Option<Method>, Samples>>;
 
 /// Every way at every workload, in turn, repeated; with the library if asked for, and then of the
-/// runs for somebody only the one that is shown.
+/// runs for somebody only those that are shown.
 pub(super) fn sample(fixture: &Fixture, effort: Effort, library: bool) -> Measured {
     let mut all = Measured::new();
     let mut ways: Vec<Option<Method>> =
         Method::here().map(Some).chain(library.then_some(None)).collect();
-    let used: fn(usize) -> bool = if library { |pages| pages == SHOWN } else { |_| true };
     let mut rng = Rng::new(0xc1ea);
     let _cpu = fixture.host.vm.machine().bind(0);
     for turn in 0..=effort.repetitions {
         if turn > 1 && (effort.stop)() {
             break;
         }
-        for workload in fixture.workloads(used) {
+        for workload in fixture.workloads(library) {
             rng.shuffle(&mut ways);
             for &way in &ways {
                 let ns = fixture.measure(workload, way);

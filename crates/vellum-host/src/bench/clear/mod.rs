@@ -51,8 +51,9 @@ impl fmt::Display for Calibration {
         }
         writeln!(
             f,
-            "Around the caches: {}, from {} KiB on: no longer slower there for somebody who had a \
-             working set of half the second level and reads half of what was cleared.",
+            "Around the caches: {}: all that nobody waits for. Beside a page that faulted from {} \
+             KiB on: no longer slower there for somebody who had a working set of half the second \
+             level and reads half of what was cleared.",
             non_temporal.name(),
             from >> 10
         )
@@ -81,11 +82,11 @@ fn report(all: &Measured, choice: Choice) -> Report {
     for (&workload, ways) in all {
         let chosen = match workload {
             Workload::Hot | Workload::Read => choice.page,
-            Workload::Scattered if choice.from != u64::MAX => choice.non_temporal,
+            Workload::Scattered | Workload::Run(_) if choice.from != u64::MAX => {
+                choice.non_temporal
+            }
             Workload::Scattered => choice.page,
-            Workload::Run(pages) | Workload::Used(pages)
-                if (pages * PAGE_SIZE) as u64 >= choice.from =>
-            {
+            Workload::Used(pages) if (pages * PAGE_SIZE) as u64 >= choice.from => {
                 choice.non_temporal
             }
             Workload::Run(_) | Workload::Used(_) => choice.run,
@@ -218,6 +219,7 @@ pub fn explain(report: &Report) -> Vec<String> {
         "2 MiB of which half is read, and what was in use before, beside the fastest way",
         None,
     );
+    say("clear/run-64K", "64 KiB, beside the fastest way", None);
     say("clear/run-2M", "2 MiB, beside the fastest way", None);
     say("clear/run-1G", "1 GiB, beside the fastest way", None);
     let pairs = [
@@ -256,19 +258,17 @@ mod tests {
         );
         assert!(!found.choice.page.is_non_temporal() && !found.choice.run.is_non_temporal());
         let report = beside(effort, found.choice).expect("memory");
-        assert_eq!(explain(&report).len(), 7, "no GiB in a quick run, but pairs");
+        assert_eq!(explain(&report).len(), 8, "no GiB in a quick run, but pairs");
         let rows = report.benchmarks;
-        assert!(
-            rows.len() >= 9 && rows.len() < found.report.benchmarks.len(),
-            "one of the runs for somebody: {}",
-            rows.len()
-        );
+        let used = |r: &&Row| r.name.starts_with("clear/used-");
+        assert_eq!(rows.iter().filter(used).count(), 2, "two of the runs for somebody");
+        assert!(rows.iter().any(|r| r.name == "clear/run-40K"), "no calibration has seen it");
         for row in rows {
             let kinds: std::collections::BTreeSet<_> = Method::here().filter_map(kind).collect();
             let expected = if row.unit == "x" { 0 } else { kinds.len() };
             assert!(row.ours > 0.0 && row.peers.len() == expected, "{row:?}");
         }
         assert!(found.to_string().lines().count() >= 2);
-        assert_eq!(explain(&found.report).len(), 3, "nor pairs");
+        assert_eq!(explain(&found.report).len(), 4, "nor pairs");
     }
 }

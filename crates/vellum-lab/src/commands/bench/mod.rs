@@ -2,7 +2,7 @@
 //!
 //! Each benchmark is a section: what is compared, the table, the conditions, the targets that were
 //! met, and what it means. A section is printed as soon as it is done, so that Ctrl-C keeps the
-//! rest. Targets are judged, not asserted: a shared computer misses some because of its load, and a
+//! rest. The end lists every row that is behind its best peer. Targets are judged, not asserted: a shared computer misses some because of its load, and a
 //! benchmark that fails for that teaches people to ignore it. Counts of instructions can be
 //! asserted with `--ceilings`.
 
@@ -13,9 +13,11 @@ use std::io;
 use std::process::Command;
 use std::time::Instant;
 
+use serde::Serialize;
+use vellum_host::bench::behind::{Behind, behind};
 use vellum_host::bench::measure::Effort;
 use vellum_host::bench::{
-    Report, clear, fault, frames, frames::fragment, growth, instructions, measure::conditions,
+    Report, Row, clear, fault, frames, frames::fragment, growth, instructions, measure::conditions,
     objects, scaling, space, targets, trie,
 };
 
@@ -25,8 +27,15 @@ use super::screen;
 use crate::cli::BenchArgs;
 use crate::error::LabError;
 use crate::progress::Progress;
-use crate::report::bench as tables;
+use crate::report::{behind as ahead_of_us, bench as tables};
 use crate::{interrupt, text};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    benchmarks: &'a [Row],
+    behind: &'a [Behind],
+}
 
 /// Measures and prints.
 pub fn run(args: &BenchArgs) -> Result<(), LabError> {
@@ -63,9 +72,11 @@ pub fn run(args: &BenchArgs) -> Result<(), LabError> {
         whole.benchmarks.extend(report.benchmarks);
     }
     drop(progress);
+    let behind = behind(&whole.benchmarks);
     if args.json {
-        print_json(&whole)?;
+        print_json(&Printed { benchmarks: &whole.benchmarks, behind: &behind })?;
     } else {
+        print(&ahead_of_us::list(&whole.benchmarks, &behind))?;
         print(&foot(&judged, began.elapsed().as_secs_f64()))?;
     }
     if args.ceilings { within_ceilings(&whole) } else { Ok(()) }

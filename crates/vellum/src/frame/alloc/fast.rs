@@ -37,8 +37,25 @@ impl Frames {
     ) -> Result<Pfn, NoMemory> {
         m.preempt_off();
         let cpu = m.cpu();
-        let node = self.node_for(cpu, order, request);
-        let got = if order == Order::BASE
+        let got = match request.policy {
+            NumaPolicy::Local => self.alloc_on(m, cpu, self.home(cpu), order, request),
+            _ => self.alloc_by_policy(m, cpu, order, request),
+        };
+        m.allow_preemption();
+        got
+    }
+
+    /// A block of the node wanted, or else as [`alloc_past_stack`](Frames::alloc_past_stack).
+    #[inline(always)]
+    fn alloc_on<M: Machine>(
+        &self,
+        m: &M,
+        cpu: usize,
+        node: usize,
+        order: Order,
+        request: &AllocRequest,
+    ) -> Result<Pfn, NoMemory> {
+        if order == Order::BASE
             && node < self.nodes
             && let Some(index) = self.magazine(cpu, node).pop(m)
         {
@@ -48,21 +65,27 @@ impl Frames {
             Ok(pfn)
         } else {
             self.alloc_past_stack(m, cpu, node, order, request)
-        };
-        m.allow_preemption();
-        got
+        }
     }
 
-    #[inline]
-    fn node_for(&self, cpu: usize, order: Order, request: &AllocRequest) -> usize {
-        match request.policy {
+    /// A block under a policy that names a node.
+    #[inline(never)]
+    fn alloc_by_policy<M: Machine>(
+        &self,
+        m: &M,
+        cpu: usize,
+        order: Order,
+        request: &AllocRequest,
+    ) -> Result<Pfn, NoMemory> {
+        let node = match request.policy {
             NumaPolicy::Local => self.home(cpu),
             // Blocks take turns, too: their first pages all have even indices.
             NumaPolicy::Interleave => (request.index / order.frames() % self.nodes as u64) as usize,
             NumaPolicy::Bind(node) => node as usize,
             NumaPolicy::Prefer(node) if (node as usize) < self.nodes => node as usize,
             NumaPolicy::Prefer(_) => self.home(cpu),
-        }
+        };
+        self.alloc_on(m, cpu, node, order, request)
     }
 
     /// Whatever is not on the stack: first from the cpu buddy, which serves most of the rest.

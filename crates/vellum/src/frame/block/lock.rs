@@ -60,6 +60,13 @@ impl NumaNode {
         Some(Locked { node: self, block, state, word, words })
     }
 
+    /// Goes on with a block whose lock the caller holds, after [`Locked::suspend`].
+    pub fn resume(&self, block: usize, state: u32) -> Locked<'_> {
+        let (word, words) = (self.blocks.state(block), self.blocks.words(block));
+        debug_assert!(word.load(Relaxed) & LOCKED != 0, "block {block}: the lock is not held");
+        Locked { node: self, block, state, word, words }
+    }
+
     /// Locks a block if it is open, waiting for the holder of its lock. A holder waits for nothing
     /// and is not preempted.
     #[cold]
@@ -101,6 +108,12 @@ impl NumaNode {
 }
 
 impl<'a> Locked<'a> {
+    /// The block and the state it is released with. It stays locked: [`NumaNode::resume`].
+    #[inline]
+    pub fn suspend(self) -> (usize, u32) {
+        (self.block, self.state)
+    }
+
     /// The frame bits.
     #[inline]
     pub fn words(&self) -> &'a [AtomicU64; WORDS] {

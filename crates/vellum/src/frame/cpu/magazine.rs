@@ -139,11 +139,12 @@ impl Magazine {
     pub fn pop<M: Machine>(&self, m: &M) -> Option<u32> {
         touch(m, &self.word, true);
         let word = self.word.load(Ordering::Relaxed);
-        let len = (word & LEN) as usize;
-        if len == 0 || word & LOCKED != 0 || !self.lock(word) {
+        // One comparison: the lock is above the length, and a length of 0 wraps around.
+        let top = (word & (LOCKED | LEN)).wrapping_sub(1);
+        if top >= LEN || !self.lock(word) {
             return None;
         }
-        let index = self.stack[(len - 1) % BATCH].load(Ordering::Relaxed);
+        let index = self.stack[top as usize % BATCH].load(Ordering::Relaxed);
         self.word.store(word - 1, Ordering::Release);
         Some(index)
     }

@@ -25,7 +25,7 @@ over!(RelocateAlone, Faults);
 impl<M: Machine> RelocateAlone<'_, M> {
     /// Moves the page that is mapped at `old` to `new`. `false` if they are more than a page, or it
     /// is not alone in its table, or is of an object, or a table is at the new place, or something
-    /// else; then nothing was done.
+    /// else, or if there is no memory for tables there; then nothing was done.
     #[inline(never)]
     pub(super) fn relocate_alone(
         self,
@@ -51,31 +51,28 @@ impl<M: Machine> RelocateAlone<'_, M> {
         let pages = (new.start().0.wrapping_sub(old.start().0) as i64 >> 12) as u64;
         let (attrs, shift) = (region.attrs(), region.shift().wrapping_sub(pages));
         let shifted = self.add_shift(space, shift, edit.token)?.then_some(shift);
-        let not_moved = |edit: &mut Edit<'_>, error: NoMemory| {
+        // The general way may do with less memory: it moves tables as they are.
+        let generally = |edit: &mut Edit<'_>| {
             if let Some(shift) = shifted {
                 self.undo_shift(space, shift, edit.token);
             }
-            Err(error)
+            Ok(false)
         };
-        let (moved, made) = match self.region_beside(edit, None, attrs, shift) {
-            Ok(found) => found,
-            Err(error) => return not_moved(edit, error),
+        let Ok((moved, made)) = self.region_beside(edit, None, attrs, shift) else {
+            return generally(edit);
         };
-        let path = EmptyPath(self.0).make(to, new.start());
+        let path = EmptyPath(self.0).make(to, new.start()).ok().flatten();
         if made {
-            self.keep_region(&space.changed, moved, path.is_ok(), edit.deferred);
+            self.keep_region(&space.changed, moved, path.is_some(), edit.deferred);
         }
-        let path = match path {
-            Ok(Some(path)) => path,
-            Ok(None) => return Ok(false),
-            Err(error) => return not_moved(edit, error),
-        };
+        let Some(path) = path else { return generally(edit) };
         chain.detach(self.0);
         let mut receipt = Receipt::new();
         receipt.table(old.start(), old.end());
         let flushed = self.flush(space, receipt);
         self.epochs.synchronize(m, edit.token);
         let entry = Lay(self.0).arriving(m.entry(node.pfn, slot), Level::ONE, None);
+        m.set_entry(node.pfn, slot, 0);
         let page = u64::from(entry != Entry::Reserved);
         let last = path.last_place(new.start());
         m.set_entry(last.node.pfn, last.slot, M::Codec::encode(entry, Level::ONE));
