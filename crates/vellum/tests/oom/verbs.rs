@@ -157,6 +157,23 @@ fn a_remap_of_many_regions_fails_and_succeeds_whole() {
 }
 
 #[test]
+fn a_page_that_is_alone_moves_without_memory_where_its_tables_can_move() {
+    let (a, b) = (Va((8 << 39) + GIB), Va((16 << 39) + GIB));
+    let to = |va: Va| Placement::At(Va(va.0 + 8 * GIB));
+    // The region of the new place and how far it lies are known then.
+    let first = |fx: &Fixture, space: &Space| {
+        for va in [a, b] {
+            fx.map(space, va, KIB4, RW);
+            fx.poke(space, va, 7).expect("memory");
+        }
+        fx.vm.remap(space, a, KIB4, KIB4, to(a)).expect("memory");
+        None
+    };
+    let needs = starve_after(no_thp(), first, |fx, all| fx.vm.remap(&all[0], b, KIB4, KIB4, to(b)));
+    assert_eq!(needs, 0);
+}
+
+#[test]
 fn an_exit_takes_no_memory() {
     for config in [no_thp(), Config::default()] {
         let (fx, space) = furnished(config);
