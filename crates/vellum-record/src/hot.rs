@@ -8,7 +8,8 @@ use crate::api::{
 use crate::flow::block::Follower;
 use crate::flow::branch::Branch;
 use crate::flow::{Effect, Uses};
-use crate::{files, guest, order, word};
+use crate::ring::word;
+use crate::{files, guest, order};
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;

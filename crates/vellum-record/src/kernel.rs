@@ -3,7 +3,7 @@
 //! The list holds the calls that move data, and the small fixed structures that programs ask for
 //! often. The rest touches a few bytes that the program itself touches just before or after.
 use crate::ring::Pending;
-use crate::word;
+use crate::ring::word;
 use crate::{guest, order};
 
 /// Most vectors followed in one call (Linux takes no more: `UIO_MAXIOV`).

@@ -33,4 +33,3 @@ mod ring;
 mod setup;
 mod sink;
 mod ticker;
-mod word;

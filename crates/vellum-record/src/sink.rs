@@ -1,5 +1,5 @@
 //! The background thread: from words to a file.
-use crate::word::{Word, unpack};
+use crate::ring::word::{Word, unpack};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fs::File;

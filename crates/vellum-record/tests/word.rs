@@ -1,5 +1,5 @@
 //! Events as words, without QEMU.
-#[path = "../src/word.rs"]
+#[path = "../src/ring/word.rs"]
 mod word;
 
 use vellum_trace::Flags;

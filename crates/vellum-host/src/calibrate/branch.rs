@@ -2,9 +2,9 @@
 //!
 //! A loop asks a bit of each byte of an array in turn. Of random bytes no core can predict it, and
 //! the branch goes the other way than predicted half of the time. The same loop over the same bytes
-//! that asks for a bit which none has is always predicted. What lies between the two is the time of
-//! half a misprediction for each byte, from the byte's arrival on: the core finds out, gives up what
-//! it has begun and begins anew.
+//! that asks for a bit which none has is always predicted. What lies between the two is the time
+//! of half a misprediction for each byte, from the byte's arrival on: the core finds out, gives up
+//! what it has begun and begins anew.
 
 use super::figure::Figure;
 

@@ -125,7 +125,7 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
         None => t.guess("instruction", "0.33", "three instructions a cycle when nothing misses"),
     }
     if let Some(branch) = computer.mispredict {
-        // From the byte's arrival on, which the model waits for by itself.
+        // From the byte's arrival on: its own time is that of a load.
         t.measured("mispredict", branch.beyond(places.l1));
     }
     prefetch(&mut t, values);

@@ -94,7 +94,6 @@ impl<F: Format> SimState<F> {
     /// The next access lies behind a branch that was predicted wrongly.
     pub(crate) fn mispredicted(&mut self, c: usize) {
         let cpu = &mut self.cpus[c];
-        cpu.core.served_by(Level::L1 as u8);
         let anew = cpu.core.mispredicted();
         if anew > Ticks::ZERO {
             cpu.charge(Price::Mispredict, anew);

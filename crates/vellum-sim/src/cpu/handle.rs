@@ -98,8 +98,8 @@ impl<'a, F: Format> Cpu<'a, F> {
     }
 
     /// The next access lies behind a branch that was predicted wrongly, on what the last load
-    /// brings: the time of `core.mispredict` passes once that is there. Where the machine file has
-    /// no such time nothing happens.
+    /// brings: the time of `core.mispredict` passes, and an access that depends on that load begins
+    /// so much after it. Where the machine file has no such time nothing happens.
     #[inline]
     pub fn mispredicted(&self) {
         self.sim.state.with(|s| s.mispredicted(self.id));

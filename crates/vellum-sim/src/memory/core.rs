@@ -165,16 +165,12 @@ impl Core {
         self.waits.port += wait;
     }
 
-    /// A branch on what the last load brings was predicted wrongly: nothing behind it begins
-    /// before that is there. Returns the time that the core then takes to begin anew, for the
-    /// caller to pass.
+    /// A branch on what the last load brings was predicted wrongly. The core gives up what it has
+    /// begun; what depends on that load begins so much later, and so does all the rest from now on.
+    /// Returns the time, for the caller to pass. Loads that do not depend on it wait for nothing
+    /// else: the core may have begun them on the way that it predicted.
     pub fn mispredicted(&mut self) -> Ticks {
-        if self.overlap.mispredict > Ticks::ZERO {
-            let last = self.loads.last().filter(|p| p.done == self.last);
-            let start = self.last.saturating_sub(self.overlap.l1);
-            let hit = Pending { done: self.last, start, ..Pending::NONE };
-            self.wait_for(last.unwrap_or(Pending { source: self.source, ..hit }));
-        }
+        self.last += self.overlap.mispredict;
         self.overlap.mispredict
     }
 

@@ -220,24 +220,18 @@ fn a_line_on_its_way_takes_what_is_left_and_blames_translation_for_its_part_alon
 }
 
 #[test]
-fn a_branch_predicted_wrongly_waits_for_what_it_asks_and_for_the_core_to_begin_anew() {
-    let anew = Ticks::from_cycles(16);
-    let overlap = Overlap { mispredict: anew, ..core(10).overlap };
-    let turn = |mut c: Core, act: fn(&mut Core) -> Ticks| {
-        act(&mut c);
-        let (start, took) = (c.now(), c.mispredicted());
-        c.advance(took);
-        c.validate().expect("consistent");
-        c.now() - start
-    };
-    let missed = |c: &mut Core| c.load(L3, false);
-    let hit = |c: &mut Core| c.hit(false);
-    assert_eq!(turn(Core::new(overlap), missed), L3 + anew);
-    assert_eq!(turn(Core::new(overlap), hit), Ticks::from_cycles(4) + anew);
-    let waited = |c: &mut Core| {
+fn a_branch_predicted_wrongly_holds_up_all_behind_it_and_most_what_depends_on_its_load() {
+    let overlap = Overlap { mispredict: Ticks::from_cycles(16), ..core(10).overlap };
+    let cycles = |mut c: Core, dependent: bool| {
         c.load(L3, false);
-        c.serialize()
+        let anew = c.mispredicted();
+        c.advance(anew);
+        c.load(L3, dependent);
+        c.serialize();
+        c.validate().expect("consistent");
+        c.now().0 / 256
     };
-    assert_eq!(turn(Core::new(overlap), waited), anew, "what has come is not waited for");
-    assert_eq!(turn(core(10), missed), Ticks::ZERO, "a core without the constant goes on");
+    assert_eq!(cycles(Core::new(overlap), true), 63 + 16 + 63);
+    assert_eq!(cycles(Core::new(overlap), false), 16 + 63, "begun on either way");
+    assert_eq!([cycles(core(10), true), cycles(core(10), false)], [2 * 63, 63], "no such constant");
 }

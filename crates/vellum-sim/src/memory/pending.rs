@@ -24,7 +24,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) const NONE: Pending = Pending {
+    const NONE: Pending = Pending {
         done: Ticks::ZERO,
         start: Ticks::ZERO,
         position: 0,
@@ -64,10 +64,6 @@ impl Queue {
     #[inline(always)]
     pub(super) fn first(&self) -> Option<Pending> {
         (self.len > 0).then(|| self.ring[self.head])
-    }
-    #[inline(always)]
-    pub(super) fn last(&self) -> Option<Pending> {
-        (self.len > 0).then(|| *self.at(self.len - 1))
     }
     #[inline(always)]
     pub(super) fn pop(&mut self) {

@@ -2,9 +2,9 @@
 //!
 //! Each benchmark is a section: what is compared, the table, the conditions, the targets that were
 //! met, and what it means. A section is printed as soon as it is done, so that Ctrl-C keeps the
-//! rest. The end lists every row that is behind its best peer. Targets are judged, not asserted: a shared computer misses some because of its load, and a
-//! benchmark that fails for that teaches people to ignore it. Counts of instructions can be
-//! asserted with `--ceilings`.
+//! rest. The end lists every row that is behind its best peer. Targets are judged, not asserted: a
+//! shared computer misses some because of its load, and a benchmark that fails for that teaches
+//! people to ignore it. Counts of instructions can be asserted with `--ceilings`.
 
 mod sections;
 

@@ -1,4 +1,6 @@
-//! One ring a virtual CPU: the CPU pushes [words](crate::word), whoever holds the order lock takes.
+//! One ring a virtual CPU: the CPU pushes words ([`word`]), whoever holds the order lock takes.
+pub mod word;
+
 use crate::children::Pipe;
 use crate::exclude::Exclusive;
 use crate::flow::carry::Carry;
