@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(
             list(&rows, &behind(&rows)),
             "2 of 3 rows with a peer are behind the best of them, Linux included, 1 of those by no \
-             more than their\nspread:\n                     thr   ratio  spread\n   \
+             more than\ntheir spread:\n                     thr   ratio  spread\n   \
              frames/bulk-free    1    1.09    10 %  bitmap, within its spread\n   \
              unmap/4k            2    3.00    10 %  linux\n"
         );

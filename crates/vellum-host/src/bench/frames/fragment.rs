@@ -1,7 +1,7 @@
 //! `vellum bench fragment`: large pages that are left after a long life.
 //!
 //! Memory is filled to a share. Then blocks are freed and allocated at random: which block goes is
-//! drawn from all that are held, the order of the next from a mix ([`LIVES`]). At [`MOMENTS`]
+//! drawn from all that are held, the order of the next from a mix (`LIVES`). At `MOMENTS`
 //! moments, spread evenly over the second half of the steps, as many 2 MiB blocks are allocated as
 //! there are, and given back. What they have of the free memory is the share of that moment, in
 //! percent; higher is better, unlike in every other table. Frames that the allocator keeps for a
