@@ -370,7 +370,7 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-present", Some(454), |vm| {
+        ..row("fault-object-present", Some(441), |vm| {
             let (space, _object) = object(vm);
             vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
             touch_object(vm, &space, Access::Read, measured)
@@ -391,12 +391,12 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-first-write", Some(464), |vm| {
+        ..row("fault-object-first-write", Some(449), |vm| {
             let (space, _object) = file(vm);
             touch_object(vm, &space, Access::Write, measured)
         })
     },
-    row("fault-object-made", Some(705), |vm| {
+    row("fault-object-made", Some(684), |vm| {
         let (space, object) = object(vm);
         vm.objects().punch(&object, 0, BYTES).expect("no pager");
         touch_object(vm, &space, Access::Write, measured)
@@ -410,13 +410,13 @@ pub const ROWS: &[Counted] = &[
             BYTES / PAGE
         })
     },
-    row("truncate-object-a-page", Some(128), |vm| {
+    row("truncate-object-a-page", Some(111), |vm| {
         let (space, object) = object(vm);
         vm.unmap(&space, AT, BYTES).expect("no memory is needed");
         measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
         BYTES / PAGE
     }),
-    row("truncate-object-mapped-a-page", Some(250), |vm| {
+    row("truncate-object-mapped-a-page", Some(201), |vm| {
         let (_space, object) = object(vm);
         measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
         BYTES / PAGE
@@ -439,7 +439,7 @@ pub const ROWS: &[Counted] = &[
     },
     Counted {
         clears: true,
-        ..row("truncate-object-2m-mapped", Some(2230), |vm| {
+        ..row("truncate-object-2m-mapped", Some(2355), |vm| {
             let (space, object) = blocks(vm);
             touch_blocks(vm, &space, |body| body());
             measured(&mut || vm.objects().resize(&object, 0).expect("a size"));
