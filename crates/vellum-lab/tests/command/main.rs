@@ -13,3 +13,4 @@ mod mistakes;
 mod record;
 mod replay;
 mod threads;
+mod time;
