@@ -245,6 +245,7 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
     const RX: Rights = Rights::READ_EXEC;
     const HOLE: PageChoice = PageChoice::Extent(3);
     const FAR: PageChoice = PageChoice::Extent(5);
+    const ODD: PageChoice = PageChoice::Extent(6);
     match op {
         Op::Map => vec![
             Line::new("map", &[Map(PageRange::Hole, RW)]),
@@ -287,6 +288,16 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
             Line::new(
                 "remap-odd",
                 &[Unmap(PageRange::Next), Remap(PageRange::Page, PageRange::Odd)],
+            ),
+            // A page that is alone, and what is read of it at its new place.
+            Line::new(
+                "remap-odd-load",
+                &[
+                    Unmap(PageRange::Next),
+                    Remap(PageRange::Page, PageRange::Odd),
+                    Load(ODD, 1),
+                    Load(ODD, 1),
+                ],
             ),
         ],
         Op::DontNeed => {

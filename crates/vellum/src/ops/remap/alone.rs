@@ -1,8 +1,9 @@
 //! Moving a page that is alone in its table to where no table is.
 //!
 //! The tables of the old place go with the page, as where it is unmapped, and those of the new one
-//! are filled before one store shows them. As where a table leaves with many pages, its nodes are
-//! dead, and after the flush and a wait for the epochs the entry in them is this verb's alone.
+//! are filled before one store shows them. As where it is unmapped, the old nodes are dead, and
+//! after the flush the entry in them is this verb's alone. They are freed and not revived, as
+//! tables that move are: nobody has to have left them before.
 
 use crate::addr::{Level, VaRange};
 use crate::entry::{Codec, Entry};
@@ -70,7 +71,6 @@ impl<M: Machine> RelocateAlone<'_, M> {
         let mut receipt = Receipt::new();
         receipt.table(old.start(), old.end());
         let flushed = self.flush(space, receipt);
-        self.epochs.synchronize(m, edit.token);
         let entry = Lay(self.0).arriving(m.entry(node.pfn, slot), Level::ONE, None);
         m.set_entry(node.pfn, slot, 0);
         let page = u64::from(entry != Entry::Reserved);
