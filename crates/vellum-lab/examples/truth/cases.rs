@@ -30,8 +30,8 @@ const fn case(
     Case { name, program, args, what, lacks: None }
 }
 
-/// Seen by replays with and without such a wait, 2026-11-26: without it `search` took 0.39 of its
-/// time, with it `table` 1.7 times and `graph` 1.3 times theirs.
+/// Inferred. `core.mispredict` alone moves the modelled times of `table`, `graph` and `search` by 0
+/// to 3 % of the measured ones (on one calibration, 2026-11-27).
 const BRANCHES: &str = "behind a mispredicted branch only the next load waits for what the branch \
                         asked; a core begins the others anew, too, but those that it had begun on \
                         the wrong way are there by then, which no trace tells";
