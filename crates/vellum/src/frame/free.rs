@@ -10,6 +10,7 @@
 
 use crate::addr::{Order, Pfn};
 use crate::frame::block::bits::BLOCK;
+use crate::frame::cpu::magazine::bump;
 use crate::frame::frames::Frames;
 use crate::frame::node::numa_node::NumaNode;
 use crate::frame::view::NodeView;
@@ -103,7 +104,11 @@ impl Frames {
         m.frame(pfn, order, Use::Free);
         let node = &self.node[at];
         if order != Order::BASE {
-            return self.view(at).free_block(m, pfn, order);
+            let view = self.view(at);
+            return match order {
+                Order::HUGE => view.free_2m(m, pfn),
+                _ => view.free_block(m, pfn, order),
+            };
         }
         let index = node.index(pfn);
         debug_assert!(
@@ -153,6 +158,15 @@ impl Frames {
 }
 
 impl NumaNode {
+    /// Frees a block to the blocks at once: somebody holds this CPU's magazine.
+    #[cold]
+    #[inline(never)]
+    fn free_unheld<M: Machine>(&self, m: &M, index: u32, order: Order) {
+        self.count_free(None, order.frames());
+        self.free_block(m, None, index, order);
+        self.count(None, order.frames() as i64);
+    }
+
     /// Frees a single frame whose block somebody has locked.
     #[cold]
     #[inline(never)]
@@ -206,6 +220,28 @@ impl NodeView<'_> {
         locked.close(m, held.as_ref());
     }
 
+    /// Frees a block of 2 MiB: to the cpu buddy, which gives the blocks all it has if it is full.
+    #[inline(never)]
+    fn free_2m<M: Machine>(self, m: &M, pfn: Pfn) {
+        let node = self.node();
+        let index = node.index(pfn);
+        if !pfn.is_aligned(Order::HUGE) || !node.blocks.is_huge(index, Order::HUGE) {
+            debug_assert!(false, "{pfn:?} freed as 2 MiB, which is free, or no such block");
+            return;
+        }
+        m.work(Work::Block, 1);
+        let Some(held) = self.magazine(m.cpu()).hold(m) else {
+            return node.free_unheld(m, index, Order::HUGE);
+        };
+        bump(&held.magazine.block_freed, Order::HUGE.frames());
+        if !held.buddy().push_huge(node.cpu_huge, index) {
+            // All that are kept go at once; the newest stays.
+            node.free_huge_batch(m, &held);
+            held.buddy().push_huge(node.cpu_huge, index);
+        }
+    }
+
+    /// Frees a block of another order than a frame or 2 MiB.
     #[inline(never)]
     fn free_block<M: Machine>(self, m: &M, pfn: Pfn, order: Order) {
         let node = self.node();
@@ -228,10 +264,7 @@ impl NodeView<'_> {
         }
         m.work(Work::Block, 1);
         let Some(held) = self.magazine(m.cpu()).hold(m) else {
-            node.count_free(None, order.frames());
-            node.free_block(m, None, index, order);
-            node.count(None, order.frames() as i64);
-            return;
+            return node.free_unheld(m, index, order);
         };
         node.count_free(Some(&held), order.frames());
         if order < Order::HUGE {
@@ -242,14 +275,9 @@ impl NodeView<'_> {
                 node.count(Some(&held), 1 << order);
                 held.forget_rows();
             }
-        } else if order > Order::HUGE {
+        } else {
             node.free_huge(m, Some(&held), index, order);
             node.count(Some(&held), order.frames() as i64);
-        } else if !held.buddy().push_huge(node.cpu_huge, index) {
-            // All that are kept go at once; the newest stays.
-            let n = node.free_huge_batch(m, &held);
-            node.count(Some(&held), n << BLOCK);
-            held.buddy().push_huge(node.cpu_huge, index);
         }
     }
 }

@@ -7,13 +7,16 @@
 //! around the clearing of a huge page is left out where the counter can leave it out; elsewhere the
 //! row is left out.
 
-use vellum::addr::{Order, PAGE_SIZE, Va};
+use vellum::addr::{Order, PAGE_SIZE, Pfn, Va};
+use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, Placement, Rights, Space};
 use vellum::stats::Counter;
+use vellum::unstable::{AllocRequest, Frames};
 use vellum::vm::{Object, ObjectPart, Vm};
 
 use super::count::measured;
 use super::flat::{Flat, SMALL, Size};
+use crate::memory::Memory;
 
 type Bench = Vm<Flat>;
 
@@ -163,6 +166,39 @@ fn touch_blocks(vm: &Bench, space: &Space, run: fn(&mut dyn FnMut())) -> u64 {
 fn write_faults(vm: &Bench) -> u64 {
     let space = space(vm, BYTES, BASE);
     touch(vm, &space, Access::Write, Counter::AnonPages, measured)
+}
+
+/// Three quarters of memory are taken in blocks of one order and given back in the same order, of
+/// which one is counted.
+fn blocks_of(vm: &Bench, order: Order, taken: bool) -> u64 {
+    let m = vm.machine();
+    let layout = Frames::layout(m.topology()).expect("a flat topology");
+    let metadata = Memory::new(layout.size(), false).expect("memory of the system");
+    // SAFETY: zeroed, long enough, aligned to 2 MiB, and it outlives the value.
+    let frames = unsafe { Frames::new(m.topology(), metadata.base()) }.expect("a flat topology");
+    let mut list = vec![Pfn(0); (SMALL.frames / 4 * 3 / order.frames()) as usize];
+    let mut take = || {
+        for slot in &mut list {
+            *slot = frames.alloc(m, order, &AllocRequest::kernel(Use::Data)).expect("free frames");
+        }
+    };
+    if taken {
+        measured(&mut take);
+    } else {
+        take();
+    }
+    let mut give = || {
+        for &first in &list {
+            // SAFETY: it was taken above, and its memory is never touched.
+            unsafe { frames.free(m, first, order) }
+        }
+    };
+    if taken {
+        give();
+    } else {
+        measured(&mut give);
+    }
+    list.len() as u64
 }
 
 /// What an operation may take.
@@ -331,6 +367,10 @@ pub const ROWS: &[Counted] = &[
         });
         8 * HUGE / PAGE
     }),
+    row("take-1-frame", None, |vm| blocks_of(vm, Order::BASE, true)),
+    row("free-1-frame", None, |vm| blocks_of(vm, Order::BASE, false)),
+    row("take-2m", None, |vm| blocks_of(vm, Order::HUGE, true)),
+    row("free-2m", None, |vm| blocks_of(vm, Order::HUGE, false)),
     row("unmap-100M-a-page", None, |vm| {
         let space = resident(vm);
         measured(&mut || vm.unmap(&space, AT, BYTES).expect("no memory is needed"));

@@ -101,13 +101,13 @@ impl Frames {
         if at >= self.nodes {
             return Err(NoMemory);
         }
-        let alloc = Alloc::new(self, m, cpu, order, *request);
         let held = self.magazine(cpu, at).hold(m);
-        let pfn = alloc.try_node(at, held.as_ref(), false);
-        drop(held);
-        let Some(pfn) = pfn else {
-            return alloc.try_all_nodes(at);
+        let cached =
+            held.as_ref().and_then(|held| self.view(at).take_cached(m, held, cpu, order, false));
+        let Some(pfn) = cached else {
+            return Alloc::new(self, m, cpu, order, *request).past_buddy(at, held);
         };
+        drop(held);
         m.frame(pfn, order, request.use_);
         Ok(pfn)
     }

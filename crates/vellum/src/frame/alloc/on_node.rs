@@ -18,6 +18,23 @@ pub struct NodeAlloc<'a, M: Machine> {
 }
 
 impl NodeView<'_> {
+    /// [`take_from_buddy`](NodeView::take_from_buddy), counted. `missed`: another node was wanted.
+    #[inline(always)]
+    pub fn take_cached<M: Machine>(
+        self,
+        m: &M,
+        held: &Held,
+        cpu: usize,
+        order: Order,
+        missed: bool,
+    ) -> Option<Pfn> {
+        let index = self.take_from_buddy(held, cpu, order.get() as u32)?;
+        let node = self.node();
+        node.count_alloc(Some(held), order.frames(), missed);
+        m.work(Work::Block, 1);
+        Some(node.pfn(index))
+    }
+
     /// A sub-block or huge block of 2 MiB from the cpu buddy; a part of a larger one if the blocks
     /// have no run that fits better.
     #[inline(always)]

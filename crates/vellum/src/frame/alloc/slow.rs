@@ -8,7 +8,7 @@ use crate::frame::alloc::request::{AllocRequest, Contention};
 use crate::frame::alloc::search::Search;
 use crate::frame::cpu::magazine::Held;
 use crate::frame::frames::Frames;
-use crate::machine::{Machine, Use, Work};
+use crate::machine::{Machine, Use};
 use crate::sync::atomic::Ordering;
 
 /// How often an allocation tries again, waiting for the CPUs that hold what is left, before it is
@@ -38,18 +38,22 @@ impl<'f, M: Machine> Alloc<'f, M> {
     }
 
     /// A block from the cpu buddy or the blocks of one node. `missed`: another node was wanted.
-    #[inline(always)]
-    pub fn try_node(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
-        let (view, order) = (self.frames.view(at), self.order);
-        if let Some(held) = held
-            && let Some(index) = view.take_from_buddy(held, self.cpu, order.get() as u32)
-        {
-            let node = view.node();
-            node.count_alloc(Some(held), order.frames(), missed);
-            self.m.work(Work::Block, 1);
-            return Some(node.pfn(index));
-        }
-        self.take_from_blocks(at, held, missed)
+    fn try_node(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
+        let cached = held.and_then(|held| {
+            self.frames.view(at).take_cached(self.m, held, self.cpu, self.order, missed)
+        });
+        cached.or_else(|| self.take_from_blocks(at, held, missed))
+    }
+
+    /// What neither the stack nor the cpu buddy of the CPU has: `held`, unless somebody else holds
+    /// its magazine.
+    #[inline(never)]
+    pub fn past_buddy(&self, at: usize, held: Option<Held>) -> Result<Pfn, NoMemory> {
+        let pfn = self.take_from_blocks(at, held.as_ref(), false);
+        drop(held);
+        let Some(pfn) = pfn else { return self.try_all_nodes(at) };
+        self.m.frame(pfn, self.order, self.request.use_);
+        Ok(pfn)
     }
 
     #[inline(never)]
@@ -63,7 +67,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
     /// A block from any node the policy allows, after the wanted one was asked once.
     #[cold]
     #[inline(never)]
-    pub fn try_all_nodes(&self, wanted: usize) -> Result<Pfn, NoMemory> {
+    fn try_all_nodes(&self, wanted: usize) -> Result<Pfn, NoMemory> {
         let (m, order, contention) = (self.m, self.order, &self.contention);
         let nodes = match self.request.policy {
             NumaPolicy::Bind(_) => &self.frames.order[wanted][..1],

@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 
 use crate::addr::{Order, Pfn};
 use crate::frame::block::bits::{self, BLOCK, Bits, WORDS};
-use crate::frame::block::state::{HUGE_HEAD, KIND, OPEN, huge_order};
+use crate::frame::block::state::{KIND, OPEN, huge_state};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -151,9 +151,9 @@ impl Blocks {
     }
 
     /// Whether a huge block of `order` was allocated there.
+    #[inline]
     pub fn is_huge(&self, index: u32, order: Order) -> bool {
-        let state = self.state((index >> BLOCK) as usize).load(Relaxed);
-        state & KIND == HUGE_HEAD && huge_order(state) == order.get() as u32
+        self.state((index >> BLOCK) as usize).load(Relaxed) == huge_state(order)
     }
 
     /// Whether the buddy of a sub-block is free in their block. The answer may be out of date.

@@ -30,18 +30,20 @@ impl NumaNode {
         }
     }
 
-    /// Frees all blocks of 2 MiB of a cpu buddy. Says how many.
-    pub fn free_huge_batch<M: Machine>(&self, m: &M, held: &Held) -> i64 {
-        let mut n = 0;
-        let indices = core::iter::from_fn(|| held.buddy().pop(BLOCK));
+    /// Frees all blocks of 2 MiB of a cpu buddy, and counts them.
+    #[inline(never)]
+    pub fn free_huge_batch<M: Machine>(&self, m: &M, held: &Held) {
+        let (mut lowest, mut n) = (usize::MAX, 0);
+        let blocks = held.buddy().pop_all_huge().map(|index| (index >> BLOCK) as usize);
         self.blocks.free_huge_batch(
             m,
-            indices.map(|index| (index >> BLOCK) as usize).inspect(|&block| {
-                held.lower_cursor(block);
+            blocks.inspect(|&block| {
+                lowest = lowest.min(block);
                 n += 1;
             }),
         );
-        n
+        held.lower_cursor(lowest);
+        self.count(Some(held), n << BLOCK);
     }
 
     /// Frees a sub-block, order 0 to 8, without counting it.

@@ -90,6 +90,15 @@ impl CpuBuddy {
         self.index[order as usize - 1].get(len as usize).map(|i| i.load(Relaxed))
     }
 
+    /// Takes all blocks of 2 MiB.
+    #[inline]
+    pub fn pop_all_huge(&self) -> impl Iterator<Item = u32> {
+        let len = self.len(BLOCK) as usize;
+        let all = ((1 << NIBBLE) - 1) << ((BLOCK - 1) * NIBBLE);
+        self.lens.store(self.lens.load(Relaxed) & !all, Relaxed);
+        self.index[BLOCK as usize - 1][..len].iter().map(|i| i.load(Relaxed))
+    }
+
     /// Keeps a block below 2 MiB, if there is room for one of that order.
     #[inline]
     pub fn push(&self, index: u32, order: u32) -> bool {

@@ -25,6 +25,7 @@ impl NumaNode {
     }
 
     /// Counts an allocation past the stack. `missed`: another node was wanted.
+    #[inline]
     pub fn count_alloc(&self, held: Option<&Held>, frames: u64, missed: bool) {
         match held {
             Some(Held { magazine, .. }) => {

@@ -108,9 +108,16 @@ impl Magazine {
         if word & LOCKED != 0 || !self.lock(word) {
             return None;
         }
-        let counted = if word & HIGH != 0 { word & !LEN } else { 0 };
-        bump(&self.pushed, counted >> PUSHED_SHIFT);
-        Some(Held { magazine: self, word: Cell::new(word - counted) })
+        let word = if word & HIGH == 0 { word } else { self.empty_count(word) };
+        Some(Held { magazine: self, word: Cell::new(word) })
+    }
+
+    /// Moves the count of freed frames from the word to its own field. Gives what is left of the
+    /// word. The caller holds the magazine.
+    #[cold]
+    fn empty_count(&self, word: u64) -> u64 {
+        bump(&self.pushed, word >> PUSHED_SHIFT);
+        word & LEN
     }
 
     /// Locks the magazine, waiting for its holder. A holder waits for blocks at most, and is not
