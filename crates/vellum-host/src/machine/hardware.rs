@@ -237,10 +237,8 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             // SAFETY: frames of the mapping, all different, which the library owns while it clears;
             // `Host::new` saw that the method exists.
             unsafe {
-                self.plan
-                    .clears
-                    .non_temporal
-                    .clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr()))
+                let scattered = self.plan.clears.scattered;
+                scattered.clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr()))
             }
         }
         let rest = if fours.is_empty() { pages } else { rest };

@@ -197,8 +197,9 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// A plan that makes no machine, or memory the system refuses.
     pub fn new(plan: Plan) -> io::Result<Self> {
         let topology = plan.topology()?;
-        let Choice { page, run, non_temporal, .. } = plan.clears;
-        if let Some(method) = [page, run, non_temporal].into_iter().find(|m| !m.exists()) {
+        let Choice { page, run, non_temporal, scattered, .. } = plan.clears;
+        let ways = [page, run, non_temporal, scattered];
+        if let Some(method) = ways.into_iter().find(|m| !m.exists()) {
             let what = format!(
                 "this processor has no {} stores: choose other ways to clear",
                 method.name()

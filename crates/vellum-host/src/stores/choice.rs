@@ -1,7 +1,8 @@
 //! Which stores clear what.
 //!
-//! There are three answers: for a single page that is used at once, for a run that is not used at
-//! once, and the length from which non-temporal stores pay. [`Choice::by_features`] answers from
+//! There are five answers: for a single page that is used at once, for a run that is not used at
+//! once through the caches and around them, for pages that lie anywhere, and the length from which
+//! non-temporal stores pay. [`Choice::by_features`] answers from
 //! the processor's features; [`calibrate`](crate::bench::clear::calibrate) measures. A machine
 //! built with the measured answer clears as fast as this host can.
 
@@ -14,8 +15,10 @@ pub struct Choice {
     pub page: Method,
     /// A longer run through the caches.
     pub run: Method,
-    /// With non-temporal stores.
+    /// A run with non-temporal stores.
     pub non_temporal: Method,
+    /// Pages that lie anywhere, with non-temporal stores.
+    pub scattered: Method,
     /// Bytes from which non-temporal stores pay; 0: from what the second-level cache holds;
     /// [`u64::MAX`]: never.
     pub from: u64,
@@ -28,17 +31,14 @@ impl Choice {
         let first = |wanted: &[Method]| {
             wanted.iter().copied().find(|m| m.exists()).unwrap_or(Method::Memset)
         };
-        let non_temporal = first(&[
-            Method::Four64,
-            Method::FourLines,
-            Method::NonTemporal32,
-            Method::NonTemporal16,
-            Method::Lines,
-        ]);
+        let non_temporal =
+            first(&[Method::Four64, Method::NonTemporal32, Method::NonTemporal16, Method::Lines]);
+        let scattered = first(&[Method::Four64, Method::FourLines, non_temporal]);
         Choice {
             page: first(&[Method::Ahead, Method::Vector64, Method::Vector32, Method::Lines]),
             run: first(&[Method::Strings, Method::Lines]),
             non_temporal,
+            scattered,
             from: if non_temporal.is_non_temporal() { 0 } else { u64::MAX },
         }
     }
@@ -51,7 +51,8 @@ mod tests {
     #[test]
     fn what_is_chosen_exists_and_goes_where_it_should() {
         let choice = Choice::by_features();
-        assert!([choice.page, choice.run, choice.non_temporal].into_iter().all(Method::exists));
+        let Choice { page, run, non_temporal, scattered, .. } = choice;
+        assert!([page, run, non_temporal, scattered].into_iter().all(Method::exists));
         assert!(!choice.page.is_non_temporal() && !choice.run.is_non_temporal());
         assert!(choice.non_temporal.is_non_temporal() || choice.from == u64::MAX);
     }

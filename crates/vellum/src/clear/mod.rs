@@ -211,12 +211,14 @@ impl<M: Machine> Clear<M> {
             let batch = if asks { self.batch(job.node) } else { u64::MAX };
             let portion = batch.min(pages.end - next);
             self.pause(asks)?;
-            let began = m.now();
+            let began = Pace::times(portion, batch).then(|| m.now());
             self.run(job, next..next + portion, stores);
             if stores == Stores::NonTemporal {
                 m.store_fence();
             }
-            self.pace.took(job.node, m.now().wrapping_sub(began), portion, batch);
+            if let Some(began) = began {
+                self.pace.took(job.node, m.now().wrapping_sub(began), portion);
+            }
             next += portion;
         }
         Ok(())

@@ -37,13 +37,14 @@ impl Pace {
         Pace([const { AtomicU64::new(0) }; MAX_NODES])
     }
 
-    /// A portion took that long. Those that are as long as a batch may be are always timed, however
-    /// short: an estimate that went wrong, because an interrupt fell into a portion, has to come
-    /// back.
-    pub fn took(&self, node: usize, cycles: u64, pages: u64, batch: u64) {
-        if pages < TIMED.min(batch) {
-            return;
-        }
+    /// Whether a portion is timed. One that is as long as a batch may be always is, however short:
+    /// an estimate that went wrong, because an interrupt fell into a portion, has to come back.
+    pub fn times(pages: u64, batch: u64) -> bool {
+        pages >= TIMED.min(batch)
+    }
+
+    /// A portion that is timed took that long.
+    pub fn took(&self, node: usize, cycles: u64, pages: u64) {
         let new = (cycles.saturating_mul(PARTS) / pages).max(1);
         let old = self.0[node].load(Ordering::Relaxed);
         let next = if new >= old { new } else { old - (old - new).div_ceil(4) };
@@ -91,11 +92,11 @@ mod tests {
     fn a_slower_portion_is_believed_at_once_and_a_faster_one_by_a_quarter() {
         let pace = Pace::new();
         assert_eq!(pace.pages_in(3, 1_000_000), FIRST);
-        pace.took(3, 100_000, 100, 100);
+        pace.took(3, 100_000, 100);
         assert_eq!(pace.pages_in(3, 1_000_000), 1000);
-        pace.took(3, 1_000_000, 100, 100);
+        pace.took(3, 1_000_000, 100);
         assert_eq!(pace.pages_in(3, 1_000_000), 100);
-        pace.took(3, 100_000, 100, 100);
+        pace.took(3, 100_000, 100);
         assert_eq!(
             pace.pages_in(3, 1_000_000),
             129,
@@ -107,23 +108,22 @@ mod tests {
     #[test]
     fn batches_stay_between_one_page_and_the_largest_block() {
         let pace = Pace::new();
-        pace.took(0, 1, 512, 512);
+        pace.took(0, 1, 512);
         assert_eq!(pace.pages_in(0, u64::MAX), LONGEST);
-        pace.took(0, u64::MAX, 512, 512);
+        pace.took(0, u64::MAX, 512);
         assert_eq!(pace.pages_in(0, 1000), 1);
-        pace.took(1, 1, TIMED - 1, 100);
-        assert_eq!(pace.pages_in(1, 1000), FIRST, "too short to be timed");
+        assert!(!Pace::times(TIMED - 1, 100) && Pace::times(TIMED, 100) && Pace::times(1, 1));
     }
 
     #[test]
     fn one_portion_that_something_fell_into_is_forgotten_though_the_next_ones_are_short() {
         let (pace, target) = (Pace::new(), 2_500_000);
-        pace.took(0, 64 * 1000, 64, 64);
-        pace.took(0, 50_000_000, 64, 64);
+        pace.took(0, 64 * 1000, 64);
+        pace.took(0, 50_000_000, 64);
         let mut portions = 0;
         while pace.pages_in(0, target) < 2000 {
             let pages = pace.pages_in(0, target);
-            pace.took(0, pages * 1000, pages, pages);
+            pace.took(0, pages * 1000, pages);
             portions += 1;
             assert!(portions < 60, "{pages} pages");
         }

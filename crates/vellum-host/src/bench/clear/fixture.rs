@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io;
+use std::iter::repeat_n;
 
 use vellum::addr::{PAGE_SIZE, Pfn, Va};
 use vellum::config::Config;
@@ -94,6 +95,14 @@ impl Workload {
                 format!("clear/run-{}{}", of(&RUNS, pages), of(&BETWEEN, pages))
             }
             Workload::Used(pages) => format!("clear/used-{}", of(&USED, pages)),
+        }
+    }
+    /// How often it is measured in a repetition beside the library. Short runs are where ways lie
+    /// closest together, and take milliseconds.
+    fn times(self) -> usize {
+        match self {
+            Workload::Run(pages) if pages <= 512 => 3,
+            _ => 1,
         }
     }
 }
@@ -296,7 +305,8 @@ pub(super) fn sample(fixture: &Fixture, effort: Effort, library: bool) -> Measur
         if turn > 1 && (effort.stop)() {
             break;
         }
-        for workload in fixture.workloads(library) {
+        let workloads = fixture.workloads(library).into_iter();
+        for workload in workloads.flat_map(|w| repeat_n(w, if library { w.times() } else { 1 })) {
             rng.shuffle(&mut ways);
             for &way in &ways {
                 let ns = fixture.measure(workload, way);
