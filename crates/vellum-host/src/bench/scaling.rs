@@ -8,16 +8,18 @@
 //! the same beside.
 //!
 //! The floor is two threads that do about as much and share nothing: the cores of a virtual machine
-//! may be two halves of one, and then nothing scales. Last, two threads in one space are compared
-//! with two threads on one machine each, in pairs. The computer's effects cancel in that ratio. A
-//! lock makes it a half or less.
+//! may be two halves of one, and then nothing scales. A loop that only clears, the frames that the
+//! faults were given and in the same order, shows what of a fault is memory. Last, two threads in
+//! one space are compared with two threads on one machine each, in pairs. The computer's effects
+//! cancel in that ratio. A lock makes it a half or less.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
+use vellum::addr::{Pfn, Va};
 use vellum::machine::Machine;
-use vellum::space::{Access, Space};
+use vellum::space::{Access, Page, Space};
 
 use super::fixture::{BareVm, HUGE, PAGE, Pages, area, boot, fault_all, map, memory_note, unmap};
 use super::frames::peers::SwapLock;
@@ -147,8 +149,39 @@ fn ours(on: &[(&BareVm, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
     }))
 }
 
+/// Threads that clear the frames of pages that they have just faulted in, in the order of the
+/// faults.
+fn clearing(host: &BareVm, space: &Space, n: usize, bytes: u64) -> Run {
+    let start = Start::new(n);
+    Run::of(threads(n, |cpu| {
+        let vm = &host.vm;
+        let _cpu = vm.machine().bind(cpu);
+        vm.activate(space);
+        let at = area(cpu);
+        map(vm, space, at, bytes, false);
+        fault_all(vm, space, Pages::new(at, bytes, false), Access::Write);
+        let frame = |page| match vm.query(space, Va(at.0 + page * PAGE)) {
+            Page::Mapped { pfn, .. } => pfn,
+            other => panic!("a page that was written is mapped, not {other:?}"),
+        };
+        let frames: Vec<Pfn> = (0..bytes / PAGE).map(frame).collect();
+        start.meet_with(|| vm.machine().relax());
+        let took = clocked(bytes / PAGE, || {
+            for &pfn in &frames {
+                // SAFETY: the frame backs a private page of this thread, which reads none of it.
+                unsafe { vm.machine().clear(pfn, 1) }
+            }
+        });
+        start.meet_with(|| vm.machine().relax());
+        unmap(vm, space, at, bytes);
+        vm.deactivate();
+        took
+    }))
+}
+
 /// Threads that do about what a fault does and share nothing at all: a swap and a store on a lock
-/// of one's own, a line written, some arithmetic.
+/// of one's own, a line written, and arithmetic that keeps a core busy. Instructions that wait for
+/// each other would leave room for a second thread on the same core.
 fn nothing_shared(n: usize, pages: u64) -> Run {
     let start = Start::new(n);
     Run::of(threads(n, |_| {
@@ -158,14 +191,17 @@ fn nothing_shared(n: usize, pages: u64) -> Run {
         start.meet();
         let took = clocked(pages, || {
             for line in &mut lines {
-                let mut x = own.with(|n| {
+                let n = own.with(|n| {
                     *n += 1;
                     *n
                 });
+                let mut chains = [n; 8];
                 for _ in 0..16 {
-                    x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    for x in &mut chains {
+                        *x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+                    }
                 }
-                line.fill(std::hint::black_box(x));
+                *line = std::hint::black_box(chains);
             }
         });
         start.meet();
@@ -216,7 +252,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     let rows = [("4k", 0, false), ("4k/bare", 1, false), ("2m", 0, true)];
     let mut found: [(Pairs, Pairs); 3] = Default::default();
     let tries = if effort.shrink > 1 { PAIRS } else { TRIES };
-    let mut control = Pairs::default();
+    let [mut control, mut clears] = [Pairs::default(), Pairs::default()];
     let mut shared = Ratios::default();
     for pair in 0..tries {
         if pair > 1 && (effort.stop)() {
@@ -224,6 +260,9 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         }
         if !control.is_enough() {
             control.add([1, 2].map(|n| nothing_shared(n, bytes / PAGE)));
+        }
+        if !clears.is_enough() {
+            clears.add([1, 2].map(|n| clearing(&hosts[0], &spaces[0], n, bytes)));
         }
         if shared.len() < PAIRS {
             let [one, two] = [&bare[..1], &bare].map(|on| warm(on, 2, bytes, false));
@@ -241,10 +280,13 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         }
     }
     let mut report = Report::default();
-    for ((name, ..), (own, linux)) in rows.iter().zip(&found) {
+    let alone = (clears, Pairs::default());
+    let faults =
+        rows.iter().zip(&found).map(|((name, ..), pairs)| (format!("fault-{name}"), pairs));
+    for (name, (own, linux)) in faults.chain([("clear-4k".to_owned(), &alone)]) {
         for (suffix, of) in [("", Pairs::best as fn(&Pairs) -> f64), ("/median", Pairs::median)] {
             report.benchmarks.push(Row {
-                name: format!("threads/fault-{name}{suffix}"),
+                name: format!("threads/{name}{suffix}"),
                 threads: 2,
                 unit: "x",
                 ours: of(own),
