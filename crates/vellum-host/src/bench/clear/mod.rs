@@ -3,8 +3,8 @@
 //!
 //! A row is nanoseconds for a 4 KiB page, the median of the repetitions, in each of which all ways
 //! take turns. (The best repetition of the best of five ways is of another way each time, and 5 to
-//! 10 % less than any of them takes as a rule.) Its peers are the ways of [`Method`]. The memory is one mapping whose pages were all
-//! touched. `fixture` measures, `choose` chooses.
+//! 10 % less than any of them takes as a rule.) Its peers are the ways of [`Method`]. The memory is
+//! one mapping whose pages were all touched. `fixture` measures, `choose` chooses.
 //!
 //! [`calibrate`] measures and chooses, [`beside`] measures again with the library on a machine that
 //! clears so, [`run`] does both.
