@@ -233,14 +233,16 @@ fn ways(entries: u32, usual: u32) -> u32 {
 
 fn nodes(t: &mut Text, computer: &Computer) {
     let nodes = &computer.topology.nodes;
-    let alone = 64.0 / computer.lines.read.ns * 1e9;
+    let rate = |line: Figure| 64.0 / line.ns * 1e9;
+    let (reads, clears) = (rate(computer.lines.read), rate(computer.lines.around));
     for node in nodes {
         t.section("[[nodes]]");
         t.constant("memory", &node.memory.to_string(), "outside", KERNEL);
         t.constant("cpus", &list(&node.cpus), "outside", KERNEL);
-        let all = (alone * node.cpus.len().clamp(1, 8) as f64).clamp(1e6, 400e9) as u64;
-        let source = "what one core reads, times its CPUs up to 8, at most 400 GB/s";
-        t.guess("bandwidth", &all.to_string(), source);
+        let all = (reads * node.cpus.len().clamp(1, 8) as f64).max(clears).clamp(1e6, 400e9);
+        let source = "what one core reads, times its CPUs up to 8, and no less than one clears \
+                      around the caches; at most 400 GB/s";
+        t.guess("bandwidth", &(all as u64).to_string(), source);
     }
     t.section("[memory]");
     let Figure { ns: memory, spread } = computer.places.memory;
@@ -442,6 +444,9 @@ pub(super) mod tests {
             let is_anywhere = found.hierarchy(1).l2.index == Index::Pages;
             assert_eq!(is_anywhere, page == "4K", "in a guest on pages of {page}");
         }
+        computer.lines.around = Figure { ns: 0.25, spread: 0.0 };
+        let found = machine(&write(&computer, &Values::default())).expect("valid");
+        assert!(found.nodes[0].bandwidth.0 >= 255e9 as u64, "one core alone clears as much");
         computer.topology.llc = None;
         let found = machine(&write(&computer, &Values::default())).expect("valid");
         assert_eq!(found.hierarchy(1).llc.sets, found.hierarchy(1).l2.sets);

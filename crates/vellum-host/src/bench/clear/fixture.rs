@@ -97,10 +97,11 @@ impl Workload {
             Workload::Used(pages) => format!("clear/used-{}", of(&USED, pages)),
         }
     }
-    /// How often it is measured in a repetition beside the library. Short runs are where ways lie
-    /// closest together, and take milliseconds.
+    /// How often it is measured in a repetition. Where ways lie closest together a measurement
+    /// takes milliseconds.
     fn times(self) -> usize {
         match self {
+            Workload::Scattered => 3,
             Workload::Run(pages) if pages <= 512 => 3,
             _ => 1,
         }
@@ -306,7 +307,7 @@ pub(super) fn sample(fixture: &Fixture, effort: Effort, library: bool) -> Measur
             break;
         }
         let workloads = fixture.workloads(library).into_iter();
-        for workload in workloads.flat_map(|w| repeat_n(w, if library { w.times() } else { 1 })) {
+        for workload in workloads.flat_map(|w| repeat_n(w, w.times())) {
             rng.shuffle(&mut ways);
             for &way in &ways {
                 let ns = fixture.measure(workload, way);

@@ -28,10 +28,10 @@ pub(super) struct Case {
 /// The kernel before the posting.
 pub(super) const BEFORE: Switches =
     &[("clear.unit", "page"), ("clear.stores", "cached"), ("preempt", "voluntary")];
-const BATCHES: Switches = &[("clear.batch", "8M"), ("clear.stores", "cached")];
+pub(super) const BATCHES: Switches = &[("clear.batch", "8M"), ("clear.stores", "cached")];
 const WHOLE: Switches = &[("preempt", "full"), ("clear.stores", "cached")];
 const LONG: Switches = &[("clear.batch", "32M"), ("clear.stores", "cached")];
-const AROUND: Switches = &[("clear.stores", "bypass")];
+pub(super) const AROUND: Switches = &[("clear.stores", "bypass")];
 
 const HUGE: &[&str] = &["costs.clear_page_line", "costs.clear_extent_line", "costs.work.large"];
 const GIANT: &[&str] =

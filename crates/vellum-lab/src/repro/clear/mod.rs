@@ -5,6 +5,7 @@ mod cases;
 mod drawn;
 mod footprint;
 mod host;
+mod measured;
 mod sim;
 mod touch;
 
@@ -22,6 +23,6 @@ pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     sim: sim::run,
     summary: sim::summary,
     host: host::run,
-    twin: None,
+    twin: Some(measured::twin),
     here: host::here,
 };

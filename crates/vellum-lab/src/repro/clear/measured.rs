@@ -1,0 +1,140 @@
+//! The workload on this computer: the library on a machine of its own memory, with the stores of
+//! the published kernel and with those around the caches.
+
+use std::time::Instant;
+
+use vellum::addr::{Order, Va};
+use vellum::entry::X86_64;
+use vellum::space::{Access, Attrs, LeafSize, Placement, Rights, Space};
+use vellum_host::bench::measure::Samples;
+use vellum_host::host_vm::HostVm;
+use vellum_host::machine::Plan;
+use vellum_host::stores::{Choice, Method};
+
+use super::cases::{AROUND, BATCHES, BEFORE, Switches};
+use super::touch::{TouchedByte, touch};
+use crate::error::LabError;
+use crate::interrupt;
+use crate::repro::context::Context;
+use crate::repro::page::{Page, Row, Table};
+use crate::switches::Variant;
+
+/// What is touched: far more than a cache holds.
+const BYTES: u64 = 512 << 20;
+/// Memory of each machine.
+const MEMORY: u64 = BYTES + (64 << 20);
+/// Times that each way is measured, after one that warms up.
+const TURNS: usize = 9;
+/// The ways, and what rows call them.
+const WAYS: [(&str, Switches); 3] =
+    [("page by page", BEFORE), ("extents", BATCHES), ("extents, bypassing", AROUND)];
+
+/// The library on this computer, with one set of switches.
+struct Way {
+    host: HostVm<X86_64, false>,
+    space: Space,
+    rates: Samples,
+}
+
+impl Way {
+    fn new(switches: Switches, clears: Choice) -> Result<Way, LabError> {
+        let mut variant = Variant::defaults();
+        switches.iter().try_for_each(|(name, value)| variant.set(name, value))?;
+        let plan = Plan { clears, ..Plan::new(1, MEMORY) };
+        let host = HostVm::new(plan, variant.config).map_err(LabError::failed)?;
+        host.warm();
+        let space = {
+            let _cpu = host.vm.machine().bind(0);
+            host.vm.create().map_err(LabError::failed)?
+        };
+        Ok(Way { host, space, rates: Samples::default() })
+    }
+
+    /// Maps and touches all once: GiB a second.
+    fn turn(&self) -> Result<f64, LabError> {
+        let (vm, space) = (&self.host.vm, &self.space);
+        let _cpu = vm.machine().bind(0);
+        let leaf = LeafSize::Exactly(Order::HUGE);
+        let attrs = Attrs { leaf, ..Attrs::anonymous(Rights::READ_WRITE) };
+        let began = Instant::now();
+        let at = vm.map(space, Placement::Anywhere, BYTES, attrs).map_err(LabError::failed)?;
+        for page in 0..BYTES / Order::HUGE.bytes() {
+            let first = Va(at.0 + page * Order::HUGE.bytes());
+            vm.fault(space, first, Access::Write).map_err(LabError::failed)?;
+        }
+        let rate = BYTES as f64 / f64::from(1 << 30) / began.elapsed().as_secs_f64();
+        vm.unmap(space, at, BYTES).map_err(LabError::failed)?;
+        Ok(rate)
+    }
+}
+
+/// The first touch of pages of 2 MiB, by the stores of `clears` around the caches and by strings
+/// through them.
+pub(super) fn table(clears: Choice) -> Result<Table, LabError> {
+    let strings = if Method::Strings.exists() { Method::Strings } else { clears.run };
+    let clears = Choice { page: strings, run: strings, ..clears };
+    let ways: Result<Vec<_>, LabError> =
+        WAYS.iter().map(|(_, switches)| Way::new(switches, clears)).collect();
+    let mut ways = ways?;
+    for turn in 0..=TURNS {
+        if turn > 1 && interrupt::requested() {
+            break;
+        }
+        for way in &mut ways {
+            let rate = way.turn()?;
+            if turn > 0 {
+                way.rates.add(rate);
+            }
+        }
+    }
+    let before = ways[0].rates.median();
+    let rows = WAYS.iter().zip(&ways).skip(1).map(|((name, _), way)| Row {
+        name: row_name(name),
+        published: [None, None],
+        ours: [Some(before), Some(way.rates.median())],
+        spread: Some(way.rates.spread().max(ways[0].rates.spread())),
+        provenance: None,
+    });
+    Ok(Table {
+        title: "First touch of 512 MiB in pages of 2 MiB, GiB/s".into(),
+        columns: [WAYS[0].0.into(), "extents".into()],
+        rows: rows.collect(),
+    })
+}
+
+fn row_name(way: &str) -> String {
+    format!("2 MiB, {way}, GiB/s")
+}
+
+/// That table beside what a simulated machine makes of the same.
+pub(super) fn twin(context: &Context<'_>, measured: &Page) -> Result<Option<Table>, LabError> {
+    let rows: Vec<&Row> = measured.tables.iter().flat_map(|t| &t.rows).collect();
+    let of = |way: &str| rows.iter().find(|row| row.name == row_name(way)).map(|row| row.ours);
+    let modelled = |switches| {
+        touch(context.machine, Order::HUGE, switches, BYTES, TouchedByte::First)
+            .map(|figures| figures.gib_per_s)
+    };
+    let row = |name: String, measured: f64, modelled: f64| Row {
+        name,
+        published: [None, None],
+        ours: [Some(measured), Some(modelled)],
+        spread: None,
+        provenance: None,
+    };
+    let slow = modelled(BEFORE)?;
+    let mut out = Vec::new();
+    for (way, switches) in &WAYS[1..] {
+        let Some([Some(before), Some(after)]) = of(way) else { return Ok(None) };
+        let fast = modelled(switches)?;
+        if out.is_empty() {
+            out.push(row(row_name(WAYS[0].0), before, slow));
+        }
+        out.push(row(row_name(way), after, fast));
+        out.push(row(format!("2 MiB, {way} over page by page"), after / before, fast / slow));
+    }
+    Ok(Some(Table {
+        title: "First touch of pages of 2 MiB: measured, and modelled by --machine host".into(),
+        columns: ["measured".into(), "modelled".into()],
+        rows: out,
+    }))
+}
