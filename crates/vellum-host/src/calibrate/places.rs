@@ -72,11 +72,13 @@ pub(super) fn measure(
         let chain = Chain::new(huge, &all);
         [chain.step(), chain.step_of_many()]
     });
-    let llc_share = match topology.llc {
+    // Neighbours use it more in one moment than in the next, and only take away: the most counts.
+    let llc_share = || match topology.llc {
         Some(llc) if is_guest != Some(false) => share(llc.size, most, [last, memory], through),
         Some(llc) => llc.size,
         None => topology.l2.size,
     };
+    let early = llc_share();
     let is_huge = huge.is_huge();
     let chase = |n: usize| {
         let places = pages(n.min(most / super::chase::PAGE));
@@ -86,16 +88,19 @@ pub(super) fn measure(
         PageChase { pages: places.len(), small: step, huge, small_of_many }
     };
     let of_pages = |n: usize| Chain::new(small, &pages(n)).step().ns;
+    let chases = PAGES.map(chase).to_vec();
+    let between = llc_share();
+    let tlb = [entries(&FIRST_TLB, of_pages), entries(&SECOND_TLB, of_pages)];
     PlaceTimes {
-        tlb: [entries(&FIRST_TLB, of_pages), entries(&SECOND_TLB, of_pages)],
+        tlb,
         l1: first,
         l2: second,
         llc: last,
         memory: if memory.ns < last.ns { last } else { memory },
         memory_of_many,
         window,
-        llc_share,
-        chases: PAGES.map(chase).to_vec(),
+        llc_share: early.max(between).max(llc_share()),
+        chases,
     }
 }
 
@@ -108,6 +113,8 @@ fn entries(sizes: &[u32], chase: impl Fn(usize) -> f64) -> u32 {
 
 /// Less of a cache is not looked for.
 const SMALLEST: u64 = 1 << 20;
+/// What remains where nothing at all was found: neighbours had everything.
+const LEAST: u64 = 64 << 10;
 
 /// The bytes of a cache of `known` bytes that one program gets: of chases through `most` bytes
 /// downwards by halves, the most of their lines that was found there. A chase has one line in four,
@@ -128,7 +135,7 @@ fn share(
         bytes /= 2;
     }
     // Where all of the largest chase stayed, nothing says that there is not more.
-    if kept == 0 || kept > all / 10 * 9 { known } else { kept.min(known) }
+    if kept > all / 10 * 9 { known } else { kept.max(LEAST).min(known) }
 }
 
 #[cfg(test)]
@@ -164,5 +171,7 @@ mod tests {
         assert_eq!(of(20e6, 256 << 20), 19);
         assert_eq!(of(1e9, 256 << 20), 256, "all of the largest chase stayed");
         assert_eq!(of(16e6, 32 << 20), 15);
+        let slow = |_| figure(120.0);
+        assert_eq!(share(32 << 20, 256 << 20, [30.0, 100.0].map(figure), slow), LEAST);
     }
 }
