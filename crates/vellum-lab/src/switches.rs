@@ -128,19 +128,20 @@ impl Variant {
     }
 }
 
-/// The switches that say what Linux 6.x does on x86-64, but for huge pages. Basis: outside, its
-/// sources: `process_huge_page` clears page by page towards the one that faulted, through the
-/// caches; a store to a shared huge page splits it; there is one zero page; `fault_around_bytes`
-/// and `read_ahead_kb` are the library's defaults, too, and `max_ptes_none` is the replay's;
-/// `pages_to_scan` is 8 blocks.
+/// The library's switches that say what Linux 6.x does on x86-64, but for huge pages. Basis:
+/// outside, its sources: `process_huge_page` clears page by page towards the one that faulted,
+/// through the caches; a store to a shared huge page splits it; there is one zero page;
+/// `fault_around_bytes` and `read_ahead_kb` are the library's defaults, too.
 pub const LINUX: &[(&str, &str)] = &[
     ("clear.unit", "page"),
     ("clear.order", "near-last"),
     ("clear.stores", "cached"),
     ("zero.colours", "1"),
     ("cow.huge", "split"),
-    ("collapse.scan", "4096"),
 ];
+
+/// `pages_to_scan`, 8 blocks; `max_ptes_none` is as here. Basis: outside, Linux's sources.
+const LINUX_SCAN: (&str, &str) = ("collapse.scan", "4096");
 
 /// What the kernel of the host that was recorded does, as far as switches can say it. Where the
 /// trace does not tell, as the kernel's own defaults: huge pages always, one of them of zeros, and
@@ -161,7 +162,7 @@ pub fn linux(recorded: &Header) -> Variant {
     let zeros = if recorded.host_thp_zero_page.trim() == "0" { "off" } else { "page" };
     let mut linux = Variant { name: "linux".to_owned(), ..Variant::defaults() };
     let recorded = [("thp", thp), ("object.huge", shmem), ("zero.huge", zeros)];
-    for (name, value) in LINUX.iter().chain(&recorded) {
+    for (name, value) in LINUX.iter().chain(&recorded).chain([&LINUX_SCAN]) {
         linux.set(name, value).expect("a switch that there is takes this value");
     }
     linux

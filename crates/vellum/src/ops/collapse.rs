@@ -3,8 +3,8 @@
 //! What only the table says of its slots, the table above says first. The frame comes next. Then
 //! the table is cut off like one that is unmapped: its slot says `Detached`, it is dead, faults
 //! wait; every CPU drops its translations and walk caches; the pages are copied, in peace, since
-//! nobody can reach them any more; and the huge leaf appears. Whatever the table mapped is released,
-//! shared pages included: the copy is this space's own.
+//! nobody can reach them any more; and the huge leaf appears. Whatever the table mapped is
+//! released, shared pages included: the copy is this space's own.
 //!
 //! The copy has no scheduling points and is not stopped half-done: the layout is locked, faults
 //! wait for the slot, and the table cannot come back.
