@@ -273,6 +273,7 @@ impl<'a> Experiment<'a> {
             files: self.files,
             oracle: self.oracle,
             config: self.columns[column].config,
+            collapse: self.columns[column].collapse,
             warm: self.trace.warm(),
         };
         replay::replay(&mut reader, machine, &options, progress).map_err(|e| match e {

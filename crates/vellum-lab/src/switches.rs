@@ -16,22 +16,65 @@
 //! own. Rejected: refusing such a line
 //! (the commonest question would be an error).
 
-use vellum::config::{Config, SWITCHES};
+use vellum::config::Config;
 use vellum::error::ConfigError;
 use vellum_trace::Header;
 
 use crate::cli::Choices;
 use crate::error::LabError;
+use crate::replay::CollapseScan;
+
+/// A switch as users see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch {
+    /// Its one name.
+    pub name: &'static str,
+    /// The values it takes.
+    pub values: &'static str,
+    /// The library's choice.
+    pub default: &'static str,
+    /// What is bought, and what is paid for it.
+    pub trades: &'static str,
+}
+
+/// What a replay does beside the library, which has no thread of its own.
+const OF_REPLAY: [Switch; 2] = [
+    Switch {
+        name: "collapse.scan",
+        values: "off|PAGES, from 1 on",
+        default: "off",
+        trades: "huge pages later where there were none at first, for copying and memory that \
+                 nobody uses: Linux's khugepaged, which looks at so many pages each 10 s",
+    },
+    Switch {
+        name: "collapse.none",
+        values: "PAGES, 0 to 511",
+        default: "511",
+        trades: "how many of 512 pages may be missing where collapse.scan makes a huge page: more \
+                 of these, for memory that nobody uses (max_ptes_none)",
+    },
+];
+
+/// All switches: the library's, then the two of a replay.
+pub fn switches() -> impl Iterator<Item = Switch> {
+    let of_library = vellum::config::SWITCHES.iter().map(|s| {
+        let (name, values, default, trades) = (s.name, s.values, s.default, s.trades);
+        Switch { name, values, default, trades }
+    });
+    of_library.chain(OF_REPLAY)
+}
 
 /// One column: a name, every switch's value, and the configuration they are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variant {
     /// What the column is called: the values of the switches in which the columns differ.
     pub name: String,
-    /// Every switch and its value, in the order of [`SWITCHES`].
+    /// Every switch and its value, in the order of [`switches`].
     pub values: Vec<(&'static str, String)>,
-    /// What the machine is given.
+    /// What the library is given.
     pub config: Config,
+    /// What is collapsed in the background.
+    pub collapse: CollapseScan,
 }
 
 impl Variant {
@@ -39,14 +82,15 @@ impl Variant {
     pub fn defaults() -> Variant {
         Variant {
             name: "defaults".to_owned(),
-            values: SWITCHES.iter().map(|s| (s.name, s.default.to_owned())).collect(),
+            values: switches().map(|s| (s.name, s.default.to_owned())).collect(),
             config: Config::default(),
+            collapse: CollapseScan::default(),
         }
     }
 
     /// Sets one switch; the error is the line to print.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), LabError> {
-        self.config.set(name, value).map_err(|e| match e {
+        self.take(name, value).map_err(|e| match e {
             ConfigError::UnknownSwitch => LabError::usage(format_args!(
                 "there is no switch `{name}`{}; `vellum switches` lists them",
                 nearest(name).map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default()
@@ -61,6 +105,17 @@ impl Variant {
         Ok(())
     }
 
+    fn take(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        let Some(switch) = OF_REPLAY.iter().find(|s| s.name == name) else {
+            return self.config.set(name, value);
+        };
+        let taken = match name {
+            "collapse.scan" => self.collapse.set_pages(value),
+            _ => self.collapse.set_most_missing(value),
+        };
+        taken.then_some(()).ok_or(ConfigError::BadValue(switch.values))
+    }
+
     /// The switches for which `shown` holds, as `name=value` in a list.
     pub fn named(&self, shown: impl Fn(&str, &str) -> bool) -> String {
         let shown = self.values.iter().filter(|(name, value)| shown(name, value));
@@ -73,10 +128,10 @@ impl Variant {
     }
 }
 
-/// The switches that say what Linux 6.x does on x86-64, but for huge pages. Basis: outside, its
-/// sources: `process_huge_page` clears page by page towards the one that faulted, through the
-/// caches; a store to a shared huge page splits it; there is one zero page; `fault_around_bytes`
-/// and `read_ahead_kb` are the library's defaults, too.
+/// The library's switches that say what Linux 6.x does on x86-64, but for huge pages. Basis:
+/// outside, its sources: `process_huge_page` clears page by page towards the one that faulted,
+/// through the caches; a store to a shared huge page splits it; there is one zero page;
+/// `fault_around_bytes` and `read_ahead_kb` are the library's defaults, too.
 pub const LINUX: &[(&str, &str)] = &[
     ("clear.unit", "page"),
     ("clear.order", "near-last"),
@@ -84,6 +139,9 @@ pub const LINUX: &[(&str, &str)] = &[
     ("zero.colours", "1"),
     ("cow.huge", "split"),
 ];
+
+/// `pages_to_scan`, 8 blocks; `max_ptes_none` is as here. Basis: outside, Linux's sources.
+const LINUX_SCAN: (&str, &str) = ("collapse.scan", "4096");
 
 /// What the kernel of the host that was recorded does, as far as switches can say it. Where the
 /// trace does not tell, as the kernel's own defaults: huge pages always, one of them of zeros, and
@@ -104,7 +162,7 @@ pub fn linux(recorded: &Header) -> Variant {
     let zeros = if recorded.host_thp_zero_page.trim() == "0" { "off" } else { "page" };
     let mut linux = Variant { name: "linux".to_owned(), ..Variant::defaults() };
     let recorded = [("thp", thp), ("object.huge", shmem), ("zero.huge", zeros)];
-    for (name, value) in LINUX.iter().chain(&recorded) {
+    for (name, value) in LINUX.iter().chain(&recorded).chain([&LINUX_SCAN]) {
         linux.set(name, value).expect("a switch that there is takes this value");
     }
     linux
@@ -154,7 +212,7 @@ fn changed(start: &Variant, set: &[String], vs: &[String]) -> Result<Vec<Variant
     for (name, value) in &set {
         base.set(name, value)?;
     }
-    for s in SWITCHES {
+    for s in switches() {
         let asked: Vec<&str> =
             vs.iter().flatten().filter(|(n, _)| *n == s.name).map(|(_, v)| *v).collect();
         let chosen = set.iter().any(|(n, _)| *n == s.name);
@@ -207,6 +265,7 @@ fn plain(name: &str, values: &'static str) -> &'static str {
         "clear.target" => "1000",
         "clear.order" => "ascending",
         "clear.stores" => "cached",
+        "collapse.none" => "0",
         _ => all
             .clone()
             .find(|v| matches!(*v, "never" | "off" | "none"))
@@ -252,7 +311,7 @@ fn pairs(text: &str) -> Result<Vec<(&str, &str)>, LabError> {
 /// The switch a typing error most likely meant: the name at the smallest edit distance, if that is
 /// at most 2.
 fn nearest(name: &str) -> Option<&'static str> {
-    crate::text::nearest(name, SWITCHES.iter().map(|s| s.name))
+    crate::text::nearest(name, switches().map(|s| s.name))
 }
 
 #[cfg(test)]
@@ -301,13 +360,12 @@ mod tests {
         let c = columns(&madvise, &["thp=never"], &[]);
         assert_eq!(names(&c), "thp=never | vellum");
         assert!(c.iter().all(|c| c.get("thp") == "never"));
-        let all: Vec<String> =
-            SWITCHES.iter().map(|s| format!("{}={}", s.name, s.default)).collect();
+        let all: Vec<String> = switches().map(|s| format!("{}={}", s.name, s.default)).collect();
         let c = super::columns(Choices::Linux, &madvise, &all, &[]).unwrap();
         assert_eq!(c.len(), 1);
 
         // What Linux has anyway is compared with what the library has.
-        for s in SWITCHES.iter().filter(|s| linux(&madvise).get(s.name) != s.default) {
+        for s in switches().filter(|s| linux(&madvise).get(s.name) != s.default) {
             let asked = format!("{}={}", s.name, linux(&madvise).get(s.name));
             assert!(columns(&madvise, &[], &[&asked]).len() >= 2, "{asked}");
         }
@@ -360,7 +418,7 @@ mod tests {
 
     #[test]
     fn every_switch_has_a_plain_value_that_it_takes() {
-        for s in SWITCHES {
+        for s in switches() {
             Variant::defaults().set(s.name, plain(s.name, s.values)).unwrap();
         }
     }

@@ -1,23 +1,20 @@
-//! `vellum switches`: the library's table of switches, as text, JSON, or the page
-//! `docs/switches.md`.
+//! `vellum switches`: the table of switches, as text, JSON, or the page `docs/switches.md`.
 
 use std::fmt::Write as _;
 
 use serde_json::json;
-use vellum::config::SWITCHES;
 use vellum_trace::Header;
 
 use super::output::{print, print_json};
 use crate::cli::SwitchesArgs;
 use crate::error::LabError;
-use crate::switches::linux;
+use crate::switches::{linux, switches};
 use crate::text;
 
 /// Prints the list.
 pub fn run(args: &SwitchesArgs) -> Result<(), LabError> {
     if args.json {
-        let list: Vec<_> = SWITCHES
-            .iter()
+        let list: Vec<_> = switches()
             .map(|s| {
                 let values: Vec<&str> = s.values.split('|').collect();
                 json!({
@@ -33,7 +30,7 @@ pub fn run(args: &SwitchesArgs) -> Result<(), LabError> {
 fn list() -> String {
     let mut out =
         String::from("Switches, for --set and --vs. The default is the best known choice.\n\n");
-    for s in SWITCHES {
+    for s in switches() {
         let _ = writeln!(out, "  {:<12} {:<34} default {}", s.name, s.values, s.default);
         for line in text::wrapped(s.trades, 80) {
             let _ = writeln!(out, "               {line}");
@@ -42,33 +39,56 @@ fn list() -> String {
     out
 }
 
+/// What `collapse.scan` does.
+const COLLAPSE: &str = "
+`collapse.scan` is Linux's khugepaged with its default settings. It scans each 10 s of simulated
+time from when the program has a page in memory that may be collapsed. With `thp=advise` the first
+scan comes at once: Linux wakes khugepaged for the first such program, and few programs advise. With
+`thp=always` it comes after 10 s. A scan goes on where the last one stopped. It counts 512 pages for
+each 2 MiB, whatever is there: 4096 are 16 MiB. It makes a huge page
+
+- of private anonymous memory of one mapping that may have huge pages by `thp` and its own advice,
+- if a page is there that may be written, zeros apart,
+- if at most `collapse.none` of the 512 pages are missing, zeros among them,
+- and if at most 256 are shared with a forked child.
+
+If there is no free block of 2 MiB, the scan waits for a minute, and ends where that happens again.
+The CPU that first comes to the time of a scan does it between two slices, as work of the kernel.
+
+Linux collapses files and shared memory, too, where it is set to. A trace does not say how
+khugepaged was set, when its next scan would have been, and what else it had to scan: this program
+has all of it. Nor does a trace have the time that a program sleeps.
+";
+
 /// The page `docs/switches.md`, which a test compares with this.
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Switches\n\n\
          A switch has one name everywhere: in `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of\n\
-         `vellum run`, and as a field of `vellum::config::Config`. This page is what\n\
-         `vellum switches --markdown` prints; a test compares the two.\n\n\
+         `vellum run`, and as a field of `vellum::config::Config`. Only `collapse.scan` and\n\
+         `collapse.none` are of `vellum run` alone: the library has no thread of its own. This\n\
+         page is what `vellum switches --markdown` prints; a test compares the two.\n\n\
          The base of a table has Linux's choices (below), its last column the library's own,\n\
          which are the defaults. `--set` changes every column. Each `--vs` adds one: the base\n\
          with those switches changed. If a switch appears only in `--vs`, and always with the\n\
          value that the base has, the base has its plain value instead (never, off, local, 4).\n\n\
          | switch | values | default | what it trades |\n|---|---|---|---|\n",
     );
-    for s in SWITCHES {
+    for s in switches() {
         let values = s.values.replace('|', "\\|");
         let _ = writeln!(out, "| `{}` | `{}` | `{}` | {} |", s.name, values, s.default, s.trades);
     }
     out += "\nLinux's choices are the defaults but for the following. `thp`, `object.huge` and\n\
             `zero.huge` are as the recorded host had them (`enabled`, `shmem_enabled`,\n\
-            `use_zero_page`), and as here where a trace does not say. Three things that Linux\n\
-            does have no switch: it collapses pages in the background, compacts memory at a\n\
-            fault (`defrag`, which a trace tells), and has large pages below 2 MiB.\n\n";
+            `use_zero_page`), and as here where a trace does not say. Two things that Linux\n\
+            does have no switch: it compacts memory at a fault (`defrag`, which a trace tells),\n\
+            and has large pages below 2 MiB.\n\n";
     let linux = linux(&Header::default());
-    for (s, (name, value)) in SWITCHES.iter().zip(&linux.values) {
-        if s.default != value {
+    for (s, (name, value)) in switches().zip(&linux.values) {
+        if s.default != *value {
             let _ = writeln!(out, "- `{name}={value}`");
         }
     }
+    out += COLLAPSE;
     out
 }

@@ -31,12 +31,18 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             Ok(())
         }
         Change::Map(m) => map(s, m),
-        Change::Unmap { mapping, offset, len } => {
-            on(s, *mapping, *offset, *len, |va, len| s.vm.unmap(s.space, va, len))
-        }
+        Change::Unmap { mapping, offset, len } => on(s, *mapping, *offset, *len, |va, len| {
+            let done = s.vm.unmap(s.space, va, len);
+            done.inspect(|()| s.remapped(va.0, |r| r.unmap((va.0, va.0 + len))))
+        }),
         Change::Protect { mapping, offset, len, prot } => {
             s.maps.borrow_mut().give(*mapping, *prot);
-            on(s, *mapping, *offset, *len, |va, len| s.vm.protect(s.space, va, len, rights(*prot)))
+            on(s, *mapping, *offset, *len, |va, len| {
+                let rights = rights(*prot);
+                let change = |attrs: &mut Attrs| attrs.rights = rights;
+                let done = s.vm.protect(s.space, va, len, rights);
+                done.inspect(|()| s.remapped(va.0, |r| r.change((va.0, va.0 + len), change)))
+            })
         }
         Change::Remap { old, offset, len, new } => remap(s, *old, *offset, *len, *new),
         Change::Advise { mapping, offset, len, advice: Advice::Other(how @ (22 | 23)) } => {
@@ -47,9 +53,12 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             Ok(())
         }
         Change::Advise { mapping, offset, len, advice } => match wish(*advice) {
-            Some(wish) => {
-                on(s, *mapping, *offset, *len, |va, len| s.vm.advise(s.space, va, len, wish))
-            }
+            Some(wish) => on(s, *mapping, *offset, *len, |va, len| {
+                let done = s.vm.advise(s.space, va, len, wish);
+                let Some(thp) = huge_advice(wish) else { return done };
+                let change = |attrs: &mut Attrs| attrs.thp = Some(thp);
+                done.inspect(|()| s.remapped(va.0, |r| r.change((va.0, va.0 + len), change)))
+            }),
             None => Ok(()),
         },
         Change::Brk { mapping, len } => brk(s, *mapping, *len),
@@ -153,6 +162,7 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
         }
     };
     s.maps.borrow_mut().place(m.mapping, base, len, m.prot);
+    s.remapped(base, |r| r.map((base, base + len), attrs(m), !files::is_object(m.kind)));
     if m.populate {
         let is_shared = matches!(m.kind, MapKind::FileShared | MapKind::AnonShared);
         populate(s, m.mapping, (0, len), m.prot.write() && !is_shared)?;
@@ -176,6 +186,7 @@ fn populate<F: Format>(
     s.warm_part(mapping, offset, offset + len);
     let done = s.vm.advise(s.space, Va(start), len, Wish::Populate { write });
     if done.is_ok() {
+        s.remapped(start, |r| r.touch(start));
         let blocks = (start + len).div_ceil(AROUND) - start / AROUND;
         s.populated(if place.kind.is_file() && !write { blocks } else { len / 4096 });
     }
@@ -212,6 +223,7 @@ fn remap<F: Format>(
     match s.vm.remap(s.space, Va(from), len, new_len, to) {
         Ok(va) => {
             s.maps.borrow_mut().place(new, va.0, new_len, m.prot);
+            s.remapped(va.0, |r| r.move_to((from, from + len), (va.0, va.0 + new_len)));
             Ok(())
         }
         Err(SpaceError::NoMemory) => Err(s.out_of_memory()),
@@ -232,8 +244,11 @@ fn brk<F: Format>(s: &Session<'_, '_, F>, mapping: u32, len: u64) -> Result<(), 
                 e => Err(s.bad_trace(format_args!("the heap cannot grow to {len} bytes: {e}"))),
             };
         }
+        s.remapped(place.base, |r| r.map((place.base + now, place.base + len), attrs, true));
     } else if len < now {
-        settle(s, s.vm.unmap(s.space, Va(place.base + len), now - len))?;
+        let done = s.vm.unmap(s.space, Va(place.base + len), now - len);
+        let gone = (place.base + len, place.base + now);
+        settle(s, done.inspect(|()| s.remapped(gone.0, |r| r.unmap(gone))))?;
     }
     s.maps.borrow_mut().resize(mapping, len);
     Ok(())
@@ -268,5 +283,14 @@ fn wish(advice: Advice) -> Option<Wish> {
         Advice::NoHugePage => Some(Wish::NoHuge),
         Advice::Other(25) => Some(Wish::Collapse),
         Advice::Free | Advice::Other(_) => None,
+    }
+}
+
+/// What an advice says of huge pages.
+fn huge_advice(wish: Wish) -> Option<HugeAdvice> {
+    match wish {
+        Wish::Huge => Some(HugeAdvice::Huge),
+        Wish::NoHuge => Some(HugeAdvice::NoHuge),
+        _ => None,
     }
 }

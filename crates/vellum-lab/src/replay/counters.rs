@@ -37,6 +37,18 @@ pub struct Tally {
     pub warming: Part,
 }
 
+impl Tally {
+    /// Cycles of what the recorder's windows left out, as the windows took them.
+    pub fn left_out(&self) -> u64 {
+        if self.skipped_instructions == 0 {
+            return 0;
+        }
+        let w = &self.windows;
+        let cycles = w.program + w.stlb + w.walk;
+        scaled(cycles, w.instructions, self.skipped_instructions) - cycles
+    }
+}
+
 /// A part of what CPUs did for the program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Part {

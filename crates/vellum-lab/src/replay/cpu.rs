@@ -8,6 +8,7 @@
 use vellum_sim::Cpu;
 use vellum_sim::format::Format;
 
+use super::background::scan_if_due;
 use super::event_queue::TakenEvents;
 use super::player::Player;
 use super::session::Session;
@@ -135,6 +136,7 @@ fn turn_of<F: Format>(
         let (done, left) = player.play(thread, &run, until)?;
         let rest = run.events.len() - done;
         session.queue.borrow_mut().finish(thread, run, rest);
+        scan_if_due(session, cpu.now());
         if interrupt::requested() {
             session.interrupt();
         }

@@ -19,7 +19,9 @@
 //! deadlock. Rejected: replay in file order, which has no contention; a barrier at every call; rule
 //! 2 for one mapping only, which costs two counter updates an access.
 
+mod background;
 mod calls;
+mod collapse;
 mod config_check;
 mod counters;
 mod cpu;
@@ -30,6 +32,7 @@ mod maps;
 mod player;
 mod session;
 
+pub use collapse::CollapseScan;
 pub use config_check::check_config;
 pub use player::GAP;
 pub use session::{Finished, Options, replay};

@@ -316,6 +316,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             match s.vm.fault(s.space, va, access) {
                 Err(FaultError::NoMemory) if s.evict_files() => {}
                 served => {
+                    s.remapped(va.0, |regions| regions.touch(va.0));
                     s.look_at_memory();
                     return served.map(drop);
                 }

@@ -20,6 +20,7 @@ use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::{Check, Mode, SimMachine};
 use vellum_trace::event::Map;
 
+use super::collapse::{CollapseScan, Regions, Scanner};
 use super::config_check::check_config;
 use super::counters::{self, Part, Tally};
 use super::cpu;
@@ -47,6 +48,8 @@ pub struct Options {
     pub oracle: OracleMode,
     /// The library's switches.
     pub config: Config,
+    /// Linux's collapse in the background.
+    pub collapse: CollapseScan,
     /// Accesses of a thread at the start of each window that only make caches and TLBs warm.
     pub warm: u64,
 }
@@ -89,6 +92,7 @@ pub struct Session<'v, 's, F: Format> {
     /// As [`Options::warm`].
     pub(super) warm: u64,
     pub(super) files: RefCell<Files>,
+    pub(super) collapse: RefCell<Scanner>,
     /// All frames of the machine.
     pub(super) frames: u64,
     tally: RefCell<Tally>,
@@ -134,6 +138,14 @@ impl<F: Format> Session<'_, '_, F> {
         let mut t = self.tally.borrow_mut();
         t.skipped_accesses += accesses;
         t.skipped_instructions += instructions;
+    }
+    /// The time of a CPU at `now`, had nothing been left out: the CPUs share what was.
+    pub(super) fn program_time(&self, now: u64) -> u64 {
+        now.saturating_add(self.tally.borrow().left_out() / self.cpus as u64)
+    }
+    /// What is mapped at `va` has changed.
+    pub(super) fn remapped(&self, va: u64, change: impl FnOnce(&mut Regions)) {
+        self.collapse.borrow_mut().change(va, change);
     }
     /// What a CPU did there for the program.
     pub(super) fn book(&self, place: Place, part: Part) {
@@ -254,6 +266,11 @@ fn on<F: Format>(
         file_state: options.files,
         warm: options.warm,
         files: RefCell::new(Files::default()),
+        collapse: RefCell::new(Scanner::new(
+            options.collapse,
+            options.config.thp,
+            *machine.clock_hz,
+        )),
         frames: machine.frames(),
         tally: RefCell::new(Tally::default()),
         progress,

@@ -5,6 +5,7 @@ mod common;
 
 mod bench;
 mod calibrate;
+mod collapse;
 mod control;
 mod documents;
 mod door;

@@ -68,6 +68,13 @@ fn a_switch_or_value_that_does_not_exist() {
     run("thp", "is not SWITCH=VALUE");
     run("=never", "is not SWITCH=VALUE");
     run("numa=bind:9999", "local|interleave");
+    for value in ["0", "-1", "4k", "4294967296", "+8"] {
+        run(&format!("collapse.scan={value}"), "it takes off|PAGES, from 1 on");
+    }
+    for value in ["512", "off", "-1"] {
+        run(&format!("collapse.none={value}"), "it takes PAGES, 0 to 511");
+    }
+    run("colapse.scan=off", "did you mean `collapse.scan`");
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=alway"], 2, "it takes");
     refused(
         &["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=never,thp=always"],

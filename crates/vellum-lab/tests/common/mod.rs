@@ -63,6 +63,7 @@ pub fn shipped(name: &str) -> PathBuf {
 }
 
 /// A program written event by event.
+#[derive(Clone)]
 pub struct Script {
     events: Vec<Event>,
     order: u64,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use vellum::addr::Va;
 use vellum::config::{Config, Thp};
+use vellum::space::{Attrs, Placement, Rights};
 use vellum_proof::explore::worlds::{AT, Fixture};
 use vellum_proof::explore::{Script, explore};
 
@@ -62,6 +63,18 @@ pub fn few(cpus: usize) -> impl Fn() -> Fixture {
 /// A full table of base pages.
 pub fn small(cpus: usize) -> impl Fn() -> Fixture {
     move || Fixture::with_space(cpus, 512, base())
+}
+
+/// The same mapped in two parts, so that the table says by itself whose its slots are.
+pub fn grown(cpus: usize) -> impl Fn() -> Fixture {
+    move || {
+        let fixture = Fixture::with_space(cpus, 4, base());
+        let rest = Va(AT.0 + 4 * 4096);
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let map = fixture.vm.map(fixture.space(), Placement::At(rest), 508 * 4096, attrs);
+        assert_eq!(map, Ok(rest));
+        fixture
+    }
 }
 
 /// A huge page.

@@ -1,6 +1,6 @@
 //! Small scripts of two and three CPUs, in every interleaving of few preemptions.
 
-use crate::explorer::{NEXT, base, check, few, huge, script, small};
+use crate::explorer::{NEXT, base, check, few, grown, huge, script, small};
 use vellum::addr::Va;
 use vellum::config::{Config, Thp};
 use vellum::error::{FaultError, SpaceError};
@@ -62,6 +62,7 @@ fn a_store_that_went_through_outlives_verbs_that_keep_contents() {
         check(name, &few(2), &[script(|l| l.store_to_stay(AT, 0x1111)), script(verb)], 2);
         check(name, &few(2), &[script(|l| l.store_to_stay(NEXT, 0x2222)), script(verb)], 2);
         check(name, &small(2), &[script(|l| l.store_to_stay(NEXT, 0x2222)), script(verb)], 1);
+        check(name, &grown(2), &[script(|l| l.store_to_stay(NEXT, 0x4444)), script(verb)], 1);
         check(name, &huge(2), &[script(|l| l.store_to_stay(NEXT, 0x3333)), script(verb)], 1);
     }
 }

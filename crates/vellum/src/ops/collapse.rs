@@ -1,9 +1,10 @@
 //! Making one huge page of a table of base pages.
 //!
-//! The frame comes first. Then the table is cut off like one that is unmapped: its slot says
-//! `Detached`, it is dead, faults wait; every CPU drops its translations and walk caches; the pages
-//! are copied, in peace, since nobody can reach them any more; and the huge leaf appears. Whatever
-//! the table mapped is released, shared pages included: the copy is this space's own.
+//! What only the table says of its slots, the table above says first. The frame comes next. Then
+//! the table is cut off like one that is unmapped: its slot says `Detached`, it is dead, faults
+//! wait; every CPU drops its translations and walk caches; the pages are copied, in peace, since
+//! nobody can reach them any more; and the huge leaf appears. Whatever the table mapped is
+//! released, shared pages included: the copy is this space's own.
 //!
 //! The copy has no scheduling points and is not stopped half-done: the layout is locked, faults
 //! wait for the slot, and the table cannot come back.
@@ -50,7 +51,8 @@ impl<M: Machine> Collapse<'_, M> {
         let parent = self.node(parent);
         let Some(region) = spot.region.map(|handle| self.region(handle)) else { return Ok(false) };
         let attrs = region.attrs();
-        if state.listed() != 0
+        let (end, own) = self.intervals(child).from(0);
+        if end != ENTRIES
             || state.count() != ENTRIES as u64
             || state.resident() == 0
             || attrs.rights.is_none()
@@ -59,6 +61,9 @@ impl<M: Machine> Collapse<'_, M> {
             || attrs.leaf == LeafSize::Exactly(Order::BASE)
         {
             return Ok(false);
+        }
+        if own.is_some() {
+            self.intervals(parent).set(edit, (slot, slot + 1), own)?;
         }
         let index = va.page().wrapping_add(region.shift());
         let want =

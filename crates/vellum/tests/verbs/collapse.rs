@@ -24,6 +24,80 @@ fn collapse_makes_one_leaf_of_what_is_there_and_zeros_elsewhere() {
     fx.end([space, child]);
 }
 
+/// A heap. What its tables said of it by themselves holds for the leaves as well, and for what is
+/// mapped there later.
+#[test]
+fn what_grew_in_parts_is_collapsed_and_stays_mapped_as_it_was() {
+    for (part, other) in [(1, None), (33, None), (33, Some(Rights::READ))] {
+        let fx = fixture(8192, no_thp());
+        let space = fx.vm.create().unwrap();
+        let mut end = 0;
+        while end < 3 * 512 {
+            fx.map(&space, Va(GIB + end * KIB4), part * KIB4, RW);
+            for page in end..end + part {
+                fx.poke(&space, Va(GIB + page * KIB4), page).unwrap();
+            }
+            end += part;
+        }
+        // A neighbour that says something else.
+        if let Some(rights) = other {
+            fx.map(&space, Va(GIB - MIB2), MIB2, Attrs::anonymous(rights));
+        }
+        fx.vm.advise(&space, Va(GIB), 3 * MIB2, Advice::Collapse).unwrap();
+        assert_eq!(fx.usage(&space).huge_leaves, 3);
+        for page in 0..end {
+            assert_eq!(fx.peek(&space, Va(GIB + page * KIB4)), Ok(page));
+        }
+        let child = fx.vm.fork(&space).unwrap();
+        fx.check(&[&space, &child]);
+        // The second is parted, the third goes and comes again.
+        fx.vm.protect(&space, Va(GIB + MIB2), 5 * KIB4, Rights::READ).unwrap();
+        fx.vm.unmap(&space, Va(GIB + 2 * MIB2), MIB2).unwrap();
+        fx.map(&space, Va(GIB + 2 * MIB2), MIB2, Attrs::anonymous(Rights::READ));
+        for (page, writes) in [(0, true), (512, false), (517, true), (1023, true), (1024, false)] {
+            let va = Va(GIB + page * KIB4);
+            assert_eq!(fx.poke(&space, va, !page).is_ok(), writes, "{page}");
+            assert_eq!(fx.peek(&child, va), Ok(page));
+        }
+        fx.end([space, child]);
+    }
+}
+
+/// The interval of the slot above needs memory as well.
+#[test]
+fn a_collapse_of_what_grew_fails_whole() {
+    for left in 0..4 {
+        let fx = fixture(8192, no_thp());
+        let space = fx.vm.create().unwrap();
+        // Many intervals above, one for each block.
+        for block in 0..12 {
+            let thp = (block % 2 == 0).then_some(HugeAdvice::Huge);
+            for half in 0..2 {
+                let va = Va(GIB + block * MIB2 + half * MIB2 / 2);
+                fx.map(&space, va, MIB2 / 2, Attrs { thp, ..RW });
+                fx.poke(&space, va, block).unwrap();
+            }
+        }
+        let mut taken = fx.take_all(Order::BASE);
+        fx.give_back(taken.drain(..left), Order::BASE);
+        let bytes = 12 * MIB2;
+        let done = fx.vm.advise(&space, Va(GIB), bytes, Advice::Collapse);
+        assert_eq!(done, Err(SpaceError::NoMemory), "{left}");
+        let audit = fx.vm.audit(&[&space]).expect("a valid state");
+        assert_eq!(audit.other_frames, taken.len() as u64);
+        fx.give_back(taken, Order::BASE);
+        assert_eq!(fx.vm.advise(&space, Va(GIB), bytes, Advice::Collapse), Ok(()));
+        assert_eq!(fx.usage(&space).huge_leaves, 12);
+        for block in 0..12 {
+            for half in 0..2 {
+                let va = Va(GIB + block * MIB2 + half * MIB2 / 2);
+                assert_eq!(fx.peek(&space, va), Ok(block));
+            }
+        }
+        fx.end([space]);
+    }
+}
+
 #[test]
 fn collapse_refuses_mixed_rights_and_contrary_advice() {
     let fx = fixture(4096, no_thp());
