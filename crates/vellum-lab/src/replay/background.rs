@@ -13,12 +13,21 @@ use crate::interrupt;
 /// `max_ptes_shared`.
 const MOST_SHARED: u64 = 256;
 
+/// Scans that are done at one moment, at most: those of a day. A trace may say that anything was
+/// left out.
+const MOST_AT_ONCE: u32 = 24 * 3600 / 10;
+
 /// Does the scans that are due when a CPU stands at `now`: more than one after a long time that the
 /// recorder left out.
 pub fn scan_if_due<F: Format>(s: &Session<'_, '_, F>, now: u64) {
-    while !interrupt::requested() && s.collapse.borrow_mut().begins(s.program_time(now)) {
+    let now = s.program_time(now);
+    for _ in 0..MOST_AT_ONCE {
+        if interrupt::requested() || !s.collapse.borrow_mut().begins(now) {
+            return;
+        }
         scan(s);
     }
+    s.collapse.borrow_mut().skips(now);
 }
 
 /// One scan, or the rest of one that had to wait for memory.

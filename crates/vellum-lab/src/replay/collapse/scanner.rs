@@ -98,6 +98,11 @@ impl Scanner {
         self.scan.is_inside = false;
     }
 
+    /// Scans that are due until `now` are left out.
+    pub fn skips(&mut self, now: u64) {
+        self.due = self.due.map(|due| due.max(now.saturating_add(SLEEP * self.clock_hz)));
+    }
+
     fn sleeps(&mut self, seconds: u64) {
         self.due = self.due.map(|due| due.saturating_add(seconds * self.clock_hz));
         self.is_running = false;
@@ -138,6 +143,17 @@ mod tests {
     use vellum::space::{Attrs, HugeAdvice, Rights};
 
     const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
+
+    #[test]
+    fn after_scans_that_are_left_out_the_next_comes_a_sleep_later() {
+        let mut scanner = scanner(1, 0, 4096);
+        assert!(!scanner.begins(0) && scanner.begins(1_000_000));
+        scanner.ends();
+        assert!(scanner.begins(1_000_000), "it is far behind");
+        scanner.ends();
+        scanner.skips(1_000_000);
+        assert!(!scanner.begins(1_000_009) && scanner.begins(1_000_010));
+    }
 
     /// A scanner of so many blocks, with as many untouched mappings before them.
     fn scanner(blocks: u64, mappings: u64, pages: u32) -> Scanner {
