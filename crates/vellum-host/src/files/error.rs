@@ -35,6 +35,8 @@ pub enum FileErrorKind {
     Directory,
     /// It is neither a file nor a directory.
     NotAFile,
+    /// It is open for appending: what is written goes to its end, wherever it belongs.
+    Appends,
     /// The library refuses: see there.
     Object(ObjectError),
     /// Everything else: the number says what.

@@ -24,6 +24,8 @@ mod worker;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -114,14 +116,19 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
     /// the system says, or memory is missing.
     pub fn open(&self, path: &Path, mode: OpenMode) -> Result<PagedFile, FileError> {
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(mode == OpenMode::ReadWrite).open(path);
+        // Without a wait: a pipe that nobody writes to would be waited for.
+        options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        options.read(true).write(mode == OpenMode::ReadWrite);
+        let file = self.vm.machine().parked(|| options.open(path));
         self.adopt(file.map_err(|error| FileError::of(FileOp::Open, &error, 0))?)
     }
 
-    /// The same for a file that is open already.
+    /// The same for a file that is open already, and not for appending: the system would write
+    /// every page at its end, wherever it belongs. Nobody may make it so later, by another
+    /// descriptor of the same open file.
     ///
     /// # Errors
-    /// As [`open`](FileVm::open).
+    /// As [`open`](FileVm::open), or [`Appends`](FileErrorKind::Appends).
     pub fn adopt(&self, file: File) -> Result<PagedFile, FileError> {
         let kind = file.metadata().map_err(|error| FileError::of(FileOp::Open, &error, 0))?;
         if kind.is_dir() {
@@ -130,6 +137,10 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
         }
         if !kind.is_file() {
             return Err(FileError::plain(FileOp::Open, FileErrorKind::NotAFile, 0));
+        }
+        // SAFETY: a question about an open descriptor.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) } & libc::O_APPEND != 0 {
+            return Err(FileError::plain(FileOp::Open, FileErrorKind::Appends, 0));
         }
         self.adopt_backing(Box::new(file))
     }

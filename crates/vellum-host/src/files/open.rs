@@ -1,6 +1,7 @@
 //! A file that is open: what is behind it, and the errors it had.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +24,8 @@ pub(super) struct Errors {
 pub(super) struct OpenFile {
     pub backing: Box<dyn Backing>,
     errors: Mutex<Errors>,
+    /// Held by who brings the file to the disk.
+    flushing: Mutex<()>,
     /// Somebody changes the size.
     changing: AtomicBool,
     /// The file has bytes past the object's end that are no longer the object's.
@@ -34,6 +37,7 @@ impl OpenFile {
         OpenFile {
             backing,
             errors: Mutex::default(),
+            flushing: Mutex::default(),
             changing: AtomicBool::new(false),
             has_stale_end: AtomicBool::new(false),
         }
@@ -98,11 +102,15 @@ impl OpenFile {
     /// Brings what was written to the disk. After a failure the system counts as written what it
     /// has lost, so a second attempt says nothing: the failure stays.
     pub fn flush(&self) -> Result<(), FileError> {
+        // The system tells of a failure once. Who asks beside the one that is told is to hear of
+        // it, too, and so comes after it.
+        let _turn = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lost) = self.errors().lost {
             return Err(lost);
         }
         let done = loop {
-            match self.backing.flush() {
+            let panicked = |_| Err(io::Error::other("a panic"));
+            match catch_unwind(AssertUnwindSafe(|| self.backing.flush())).unwrap_or_else(panicked) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 done => break done,
             }

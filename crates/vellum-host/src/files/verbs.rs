@@ -47,7 +47,8 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
     /// Makes the file and its object longer, with zeros, or shorter.
     ///
     /// # Errors
-    /// What the system says, or [`FileErrorKind::Object`]; the object's size is what it was, but
+    /// What the system says, [`FileErrorKind::Cut`] where another made the file shorter than the
+    /// object (make it shorter, too, and then longer), or [`FileErrorKind::Object`]; the object's size is what it was, but
     /// where it became shorter: then only the file is longer than it should be, which the next call
     /// puts right.
     pub fn set_len(&self, file: &PagedFile, bytes: u64) -> Result<(), FileError> {
@@ -75,6 +76,12 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
         }
         if bytes > usage.bytes && usage.seals.grow {
             return Err(refused(FileOp::SetLen, ObjectError::Sealed, bytes));
+        }
+        // Somebody else cut it: with zeros in place of what is gone nobody would hear of it.
+        let there = machine.parked(|| open.backing.size());
+        let there = there.map_err(|error| FileError::of(FileOp::SetLen, &error, bytes))?;
+        if there < usage.bytes {
+            return Err(FileError::plain(FileOp::SetLen, FileErrorKind::Cut, there));
         }
         if open.has_stale_end.load(Ordering::Relaxed) {
             set_size(usage.bytes)?;

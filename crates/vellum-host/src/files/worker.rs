@@ -24,7 +24,7 @@ pub(super) fn serve<C: Codec, const WATCH: bool>(
     while let Some(request) = queue.take() {
         let (run, done) = match request {
             Request::Flush(flush) => {
-                flush.end(unless_it_panics(FileOp::Flush, 0, || flush.file.flush()));
+                flush.end(flush.file.flush());
                 continue;
             }
             Request::Read(run, file) => {

@@ -6,6 +6,7 @@ mod crash;
 mod errors;
 #[path = "../../examples/mapped_file.rs"]
 mod example;
+mod mishaps;
 mod model;
 mod named;
 mod shutdown;

@@ -334,6 +334,7 @@ unsafe impl<C: Codec> Machine for Flat<C> {
     }
     fn page_in(&self, run: PageRun) -> Option<PageAnswer> {
         assert_eq!(PREEMPT_OFF.get(), 0, "a pager is asked with a lock held");
+        asked_to_read();
         self.disk.ask(self, run, (false, CPU.get()))
     }
     fn page_out(&self, run: PageRun) -> Option<PageAnswer> {

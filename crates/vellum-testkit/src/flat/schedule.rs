@@ -199,3 +199,19 @@ pub(super) fn step(waits: bool) {
         EACH.set(Some(act));
     }
 }
+
+thread_local! {
+    static ASKED: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+}
+
+/// From here a pager of this thread does `act` before it reads.
+pub fn before_each_read(act: impl FnMut() + 'static) {
+    ASKED.set(Some(Box::new(act)));
+}
+
+pub(super) fn asked_to_read() {
+    if let Some(mut act) = ASKED.take() {
+        act();
+        ASKED.set(Some(act));
+    }
+}

@@ -89,10 +89,13 @@ impl<M: Machine> Serve<'_, M> {
                     ObjectFault(self.0).split(space, ask)?;
                 }
                 Ok(Step::Fetch) => {
-                    tried = ObjectFault(self.0).fetch(space, ask);
+                    tried = ObjectFault(self.0).fetch(space, ask, || refusal.end_turn());
                     continue;
                 }
-                Ok(Step::FetchNext) => ObjectFault(self.0).fetch_next(space, ask),
+                Ok(Step::FetchNext) => {
+                    refusal.end_turn();
+                    ObjectFault(self.0).fetch_next(space, ask);
+                }
                 Ok(Step::Reading(pfn)) => {
                     refusal = Refusal::default();
                     ObjectIo(self.0).wait_for_pager(pfn)?;

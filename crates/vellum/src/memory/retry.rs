@@ -38,6 +38,13 @@ impl<M: Machine> Default for Refusal<'_, M> {
     }
 }
 
+impl<M: Machine> Refusal<'_, M> {
+    /// Lets others look for memory. What was seen is kept, so that the looks come to an end.
+    pub fn end_turn(&mut self) {
+        self.turn = None;
+    }
+}
+
 impl<M: Machine> Memory<M> {
     /// After no memory was found: whether to look again, when nobody has in hand any more what
     /// might come back. The caller has nothing in hand itself, holds no lock and is in no epoch; no

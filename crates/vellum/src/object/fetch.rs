@@ -14,7 +14,7 @@ use crate::addr::{Order, Pfn};
 use crate::config::MOST_AHEAD;
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Data, PageIo, SlabRef};
-use crate::machine::{Machine, RUN_PAGES, Use};
+use crate::machine::{Machine, PageRun, RUN_PAGES, Use};
 use crate::object::at_place::entry_for;
 use crate::object::page::MOST_SEEN;
 use crate::object::record::owner_of;
@@ -40,17 +40,32 @@ struct Ask<'w> {
 }
 
 /// What became of that.
-struct Asked {
+struct Put {
     pfn: Pfn,
-    /// Pages that the pager was asked for, and what was in the way of the next one.
+    /// Pages that are in the trie now, and what was in the way of the next one.
     pages: u64,
     end: Option<InsertError>,
+    /// What the pager is to be asked for.
+    run: Option<PageRun>,
+}
+
+/// A fetch whose first pages are in the trie, busy. The pager is to be asked for them.
+pub(crate) struct BegunFetch {
+    first: u64,
+    /// Pages that it may have, and those that it has.
+    most: u64,
+    put: Put,
 }
 
 /// How the attempt to fetch a page began.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives on the stack, and the library has no boxes"
+)]
 pub(crate) enum Fetch {
-    /// A pager fills it; the caller waits, with [`ObjectIo::wait_for_pager`].
-    Begun(Pfn),
+    /// The caller asks the pager, with [`ObjectIo::ask_pager`], when it holds nothing that a pager
+    /// might want: the turn to look for memory above all.
+    Begun(BegunFetch),
     /// Somebody was faster.
     There,
     /// It lies past the end.
@@ -58,8 +73,8 @@ pub(crate) enum Fetch {
 }
 
 impl<M: Machine> ObjectIo<'_, M> {
-    /// Has the pager fill a page that is absent. The caller keeps the object, holds no lock and is
-    /// in no epoch.
+    /// Puts a page that is absent in place, for the pager to fill it. The caller keeps the object,
+    /// holds no lock and is in no epoch.
     pub fn fetch_page<H: Above<Object>>(
         self,
         object: SlabRef,
@@ -70,19 +85,33 @@ impl<M: Machine> ObjectIo<'_, M> {
         let record = self.object(object);
         let pages = self.pages_to_fetch(record, index, record.fetched());
         let ask = Ask { first: index, pages, want, waits: true };
-        let asked = self.ask_run(object, &ask, token)?;
-        match asked.end {
-            Some(InsertError::Index) if asked.pages == 0 => Ok(Fetch::Beyond),
-            Some(InsertError::Occupied) if asked.pages == 0 => Ok(Fetch::There),
-            _ => {
-                self.ask_more(object, &ask, asked.pages, token);
-                Ok(Fetch::Begun(asked.pfn))
-            }
-        }
+        let put = self.put_run(object, &ask, token)?;
+        Ok(match put.end {
+            Some(InsertError::Index) if put.pages == 0 => Fetch::Beyond,
+            Some(InsertError::Occupied) if put.pages == 0 => Fetch::There,
+            _ => Fetch::Begun(BegunFetch { first: index, most: pages, put }),
+        })
+    }
+
+    /// Asks the pager for a fetch that has begun, and for what follows. The caller waits for the
+    /// page, with [`ObjectIo::wait_for_pager`]. As [`fetch_page`](ObjectIo::fetch_page), and the
+    /// caller has not the turn to look for memory: a pager may want it, which reads its own pages
+    /// from another object.
+    pub fn ask_pager<H: Above<Object>>(
+        self,
+        object: SlabRef,
+        begun: BegunFetch,
+        want: &AllocRequest,
+        token: &mut Token<H>,
+    ) -> Pfn {
+        let BegunFetch { first, most, put: Put { pfn, pages, run, .. } } = begun;
+        self.ask_for(run);
+        self.ask_more(object, &Ask { first, pages: most, want, waits: true }, pages, token);
+        pfn
     }
 
     /// Begins the next fetch: somebody has used a page of the last one. As
-    /// [`fetch_page`](ObjectIo::fetch_page).
+    /// [`ask_pager`](ObjectIo::ask_pager).
     pub fn fetch_next<H: Above<Object>>(
         self,
         object: SlabRef,
@@ -120,9 +149,12 @@ impl<M: Machine> ObjectIo<'_, M> {
                 continue;
             };
             let ask = Ask { first, pages: end - first, want, waits: false };
-            match self.ask_run(object, &ask, token) {
-                Ok(Asked { pages: 0, end: Some(InsertError::Index), .. }) | Err(NoMemory) => return,
-                Ok(asked) => next = first + asked.pages,
+            match self.put_run(object, &ask, token) {
+                Ok(Put { pages: 0, end: Some(InsertError::Index), .. }) | Err(NoMemory) => return,
+                Ok(put) => {
+                    next = first + put.pages;
+                    self.ask_for(put.run);
+                }
             }
         }
     }
@@ -139,7 +171,8 @@ impl<M: Machine> ObjectIo<'_, M> {
         while asked < ask.pages {
             let (first, pages) = (ask.first + asked, ask.pages - asked);
             let more = Ask { first, pages, waits: false, ..*ask };
-            let Ok(Asked { pages, end, .. }) = self.ask_run(object, &more, token) else { break };
+            let Ok(Put { pages, end, run, .. }) = self.put_run(object, &more, token) else { break };
+            self.ask_for(run);
             asked += pages;
             if end.is_some() {
                 break;
@@ -150,13 +183,13 @@ impl<M: Machine> ObjectIo<'_, M> {
         }
     }
 
-    /// Asks the pager for one run: absent pages that follow each other.
-    fn ask_run<H: Above<Object>>(
+    /// Puts one run in place for the pager: absent pages that follow each other.
+    fn put_run<H: Above<Object>>(
         self,
         object: SlabRef,
         ask: &Ask<'_>,
         token: &mut Token<H>,
-    ) -> Result<Asked, NoMemory> {
+    ) -> Result<Put, NoMemory> {
         let record = self.object(object);
         let mut most = ask.pages.min(RUN_PAGES as u64) as usize;
         let mut pages = [(Pfn(0), 0); RUN_PAGES];
@@ -187,9 +220,9 @@ impl<M: Machine> ObjectIo<'_, M> {
                 record.set_fetched(ask.first + put as u64, put as u64);
             }
             self.count_object_pages(record, put as i64);
-            self.ask_for(object, &pages[..put]);
         }
-        Ok(Asked { pfn: pages[0].0, pages: put as u64, end })
+        let run = (put != 0).then(|| self.run_to_fill(object, &pages[..put]));
+        Ok(Put { pfn: pages[0].0, pages: put as u64, end, run })
     }
 
     /// How many pages a fetch may have, after one that ended before `next` and had `last`.

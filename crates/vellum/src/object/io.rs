@@ -114,10 +114,15 @@ impl<M: Machine> ObjectIo<'_, M> {
         self.record_of_object(object).set_pattern(pattern);
     }
 
-    /// Asks the pager for pages that follow each other, frozen for it; not for those that lie past
-    /// the end by now, of which it has nothing.
-    pub(super) fn ask_for(self, object: SlabRef, pages: &[ObjectPage]) {
-        let run = self.run_of(object, pages, false);
+    /// Pages that follow each other, frozen for the pager, without those that lie past the end by
+    /// now, of which it has nothing.
+    pub(super) fn run_to_fill(self, object: SlabRef, pages: &[ObjectPage]) -> PageRun {
+        self.run_of(object, pages, false)
+    }
+
+    /// Asks the pager for a run, if there is one.
+    pub(super) fn ask_for(self, run: Option<PageRun>) {
+        let Some(run) = run else { return };
         let answer = if run.bytes == 0 { Some(run.done(0)) } else { self.machine.page_in(run) };
         if let Some(answer) = answer {
             self.answer(answer);
@@ -218,7 +223,7 @@ impl<M: Machine> ObjectIo<'_, M> {
         self.count_object_pages(record, -(gone.len() as i64));
         if kept != 0 {
             record.set_fetched(run.first + 1, 0);
-            self.ask_for(object, &[(run.frames[0], run.first)]);
+            self.ask_for(Some(self.run_to_fill(object, &[(run.frames[0], run.first)])));
         }
     }
 

@@ -7,6 +7,7 @@ mod cuts;
 mod grabs;
 mod harvests;
 mod late;
+mod mishaps;
 mod oom;
 mod outcomes;
 mod reads;

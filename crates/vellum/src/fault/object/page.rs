@@ -211,25 +211,35 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         Ok(step)
     }
 
-    /// Has the pager fill the page at an address. The caller holds no lock and is in no epoch.
+    /// Has the pager fill the page at an address. The caller holds no lock and is in no epoch; it
+    /// gives up the turn to look for memory, if it has it, when `end_turn` is called.
     #[cold]
-    pub fn fetch(self, space: &SpaceRecord, ask: FaultRequest) -> Result<Step, FaultError> {
+    pub fn fetch(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+        end_turn: impl FnOnce(),
+    ) -> Result<Step, FaultError> {
         let Some(Wanted { object, index, want }) = self.keep_paged(space, ask) else {
             return Ok(Step::Again);
         };
-        let fetched = ObjectIo(self.0).fetch_page(object, index, &want, &mut Token::top());
-        self.let_go_of(object);
-        match fetched? {
-            Fetch::Begun(pfn) => {
+        let mut top = Token::top();
+        let step = match ObjectIo(self.0).fetch_page(object, index, &want, &mut top) {
+            Ok(Fetch::Begun(begun)) => {
+                end_turn();
                 self.count(Counter::MajorFaults, i64::from(ask.origin == FaultOrigin::Program));
-                Ok(Step::Reading(pfn))
+                Ok(Step::Reading(ObjectIo(self.0).ask_pager(object, begun, &want, &mut top)))
             }
             // It is there, or lies past the end.
-            Fetch::There | Fetch::Beyond => Ok(Step::Again),
-        }
+            Ok(Fetch::There | Fetch::Beyond) => Ok(Step::Again),
+            Err(error) => Err(error.into()),
+        };
+        self.let_go_of(object);
+        step
     }
 
-    /// Has the pager fill the pages after those of the last fetch. As [`fetch`](Self::fetch).
+    /// Has the pager fill the pages after those of the last fetch. As [`fetch`](Self::fetch),
+    /// without the turn.
     #[cold]
     pub fn fetch_next(self, space: &SpaceRecord, ask: FaultRequest) {
         if let Some(Wanted { object, index, want }) = self.keep_paged(space, ask) {

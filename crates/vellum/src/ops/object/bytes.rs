@@ -275,7 +275,10 @@ impl<M: Machine> ObjectBytes<'_, M> {
             return Ok(());
         }
         match self.with_memory(|| ObjectIo(self.0).fetch_page(object, index, &want, &mut top))? {
-            Fetch::Begun(pfn) => Ok(ObjectIo(self.0).wait_for_pager(pfn)?),
+            Fetch::Begun(begun) => {
+                let pfn = ObjectIo(self.0).ask_pager(object, begun, &want, &mut top);
+                Ok(ObjectIo(self.0).wait_for_pager(pfn)?)
+            }
             Fetch::There | Fetch::Beyond => Ok(()),
         }
     }

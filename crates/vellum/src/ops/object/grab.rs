@@ -176,8 +176,11 @@ impl<M: Machine> Grab<'_, M> {
         let mut fetch = || ObjectIo(self.0).fetch_page(object, index, &want, &mut top);
         let may_look = waits && run.taken == 0;
         match if may_look { self.with_memory(fetch) } else { fetch() }? {
-            Fetch::Begun(pfn) if waits => Ok(ObjectIo(self.0).wait_for_pager(pfn)?),
-            Fetch::Begun(pfn) => {
+            Fetch::Begun(begun) => {
+                let pfn = ObjectIo(self.0).ask_pager(object, begun, &want, &mut top);
+                if waits {
+                    return Ok(ObjectIo(self.0).wait_for_pager(pfn)?);
+                }
                 ObjectFrame(self.0).let_go(pfn);
                 Ok(())
             }

@@ -25,8 +25,9 @@ impl<M: Machine> Invalidate<'_, M> {
         kept: &mut [KeptPage],
     ) -> (u64, usize) {
         let freed = Resize(self.0).evict(object, offset, bytes);
-        let end = offset.saturating_add(bytes).div_ceil(PAGE);
-        (freed, self.verb(Verb::Object, || self.kept_pages(object, (offset / PAGE, end), kept)))
+        let first = offset / PAGE;
+        let end = if bytes == 0 { first } else { offset.saturating_add(bytes).div_ceil(PAGE) };
+        (freed, self.verb(Verb::Object, || self.kept_pages(object, (first, end), kept)))
     }
 
     /// The pages of `[first, end)`, as many as `kept` has room for; says how many.

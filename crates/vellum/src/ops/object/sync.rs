@@ -81,20 +81,24 @@ impl<M: Machine> Sync<'_, M> {
         })
     }
 
-    /// Has each run of dirty pages written, and says whether all were. `waits`: also for pages
-    /// that somebody else has in hand.
+    /// Has each run of dirty pages written, and says whether all were. One page that cannot be
+    /// written fails its run: each page of that is tried by itself. `waits`: also for pages that
+    /// somebody else has in hand.
     fn write_runs(
         self,
         (object, waits): (SlabRef, bool),
         (mut next, end): (u64, u64),
         mut write: impl FnMut(&[ObjectPage]) -> bool,
     ) -> bool {
-        let mut done = true;
+        let (mut done, mut alone) = (true, 0);
         loop {
             let mut pages: Run = [(Pfn(0), 0); RUN_PAGES];
-            match self.freeze_next((object, waits), (&mut next, end), &mut pages) {
+            let most = if next < alone { 1 } else { RUN_PAGES };
+            match self.freeze_next((object, waits), (&mut next, end), &mut pages[..most]) {
                 None => return done,
-                Some(frozen) => done &= frozen.is_empty() || write(frozen),
+                Some(frozen) if frozen.is_empty() || write(frozen) => {}
+                Some(&[(_, first), .., (_, last)]) => (next, alone) = (first, last + 1),
+                Some(_) => done = false,
             }
         }
     }
