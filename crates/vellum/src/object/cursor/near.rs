@@ -85,7 +85,7 @@ impl<'t, M: Machine> TrieGuard<'t, M> {
                 self.restarted += 1;
             } else {
                 self.kept += 1;
-                (at.node, at.base) = (Some(node), header.base());
+                at.stand(Some(node), header.base());
             }
         }
         TrieCursor { guard: self, at }

@@ -69,11 +69,11 @@ impl<'e, M: Machine> Edit<'e, M> {
         }
     }
 
-    /// Puts a leaf without marks into a node that covers its index, if the slot is empty.
-    #[inline]
+    /// Puts a base page without marks into a node that covers its index, if the slot is empty.
+    #[inline(always)]
     pub fn fill_slot(self, node: Node<'e>, header: Header<'e>, index: u64, leaf: Word) -> bool {
         let slot = node.slot_of(index);
-        if leaf.marks() != 0 || slot.load(Ordering::Relaxed) != 0 {
+        if !leaf.is_unmarked_page() || slot.load(Ordering::Relaxed) != 0 {
             return false;
         }
         touch(&self.objects.machine, slot, true);
