@@ -27,11 +27,8 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
 
     #[inline(never)]
     fn insert_elsewhere(&mut self, index: u64, entry: TrieEntry) -> Result<(), InsertError> {
-        if !self.at.is_at(index) {
-            self.at.descend_here(index);
-            if self.at.fill_slot(index, entry.at(index)) {
-                return Ok(());
-            }
+        if !self.at.is_at(index) && self.at.descend_and_fill(index, entry.at(index)) {
+            return Ok(());
         }
         self.stand_for(index, entry)?;
         let (edit, at) = (self.at.edit, self.at.spot());

@@ -5,6 +5,7 @@ use crate::object::trie::edit::{Edit, Spot, prefix};
 use crate::object::trie::node::{Header, Node, SMALL_SLOTS, step};
 use crate::object::trie::remove::FEW;
 use crate::object::trie::word::{INDEX_END, LEAF_LEVEL, LOW_BITS, TrieEntry, Word};
+use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::touch;
 
@@ -63,7 +64,13 @@ impl<'t, M: Machine> Standing<'t, M> {
             return false;
         }
         let header = self.header_of(node);
-        let is_filled = self.edit.fill_slot(node, header, index, leaf);
+        self.fill(node.slot_of(index), header, index, leaf)
+    }
+
+    /// The same where the slot and its node's header are known.
+    #[inline(always)]
+    fn fill(&mut self, slot: &AtomicU64, header: Header<'t>, index: u64, leaf: Word) -> bool {
+        let is_filled = self.edit.fill_slot(slot, header, leaf);
         if is_filled {
             (self.index, self.found, self.is_located) = (index, leaf, true);
             self.edit.count_inserted(1);
@@ -167,53 +174,68 @@ impl<'t, M: Machine> Standing<'t, M> {
         self.descend_here(index);
     }
 
-    /// The same without a call: an insertion fills a slot with what a descent has in registers.
+    /// The same, and puts a base page without marks there, if the slot is empty.
     #[inline(always)]
-    pub(super) fn descend_here(&mut self, index: u64) {
+    pub(super) fn descend_and_fill(&mut self, index: u64, leaf: Word) -> bool {
+        match (self.descend_here(index), self.header) {
+            (Some(slot), Some(header)) => self.fill(slot, header, index, leaf),
+            _ => false,
+        }
+    }
+
+    /// As `descend`. Says which slot the base page of the index has, if the descent has found
+    /// nothing there; then the header was looked at.
+    #[inline(always)]
+    fn descend_here(&mut self, index: u64) -> Option<&'t AtomicU64> {
         let mut last = None;
         if (index ^ self.base) >> self.top < SMALL_SLOTS as u64 {
             self.climb_to(index);
-            last = self.node;
+            last = self.node.map(|node| (node, node.slot_of(index)));
         }
         let (edit, mut visits) = (self.edit, self.visits);
-        let mut word = edit.load(Spot::of(last, index));
+        let root = || edit.load(Spot::ROOT);
+        let mut word = last.map_or_else(root, |(_, slot)| Word(slot.load(Relaxed)));
         while word.is_node() {
             let (below, slot) = step(edit.objects, word, index, &mut visits);
             if !below.word.is_large() {
                 edit.objects.bring_header_near(below);
             }
-            (last, word) = (Some(below), Word(slot.load(Relaxed)));
+            (last, word) = (Some((below, slot)), Word(slot.load(Relaxed)));
         }
         self.visits = visits;
-        (self.index, self.is_located) = (index, true);
-        self.found = self.settle(last, word, index);
+        (self.index, self.found, self.is_located) = (index, Word::EMPTY, true);
+        let Some((node, slot)) = last else {
+            self.stand(None, 0);
+            if word.is_leaf_of(index) && index >> LOW_BITS == 0 {
+                self.found = word;
+            }
+            return None;
+        };
+        self.settle(node, word, index).then_some(slot)
     }
 
-    /// Goes to the lowest node that covers an index, from where a descent has ended. Says what of
-    /// the word there is the index's: levels that were skipped are compared only now.
+    /// Goes to the lowest node that covers an index, from the node where a descent has ended:
+    /// levels that were skipped are compared only now. Notes the word there, if it is the index's.
+    /// Says whether a base page of the index has its place in the node.
     #[inline(always)]
-    fn settle(&mut self, last: Option<Node<'t>>, word: Word, index: u64) -> Word {
-        let Some(node) = last else {
-            self.stand(None, 0);
-            let is_found = word.is_leaf_of(index) && index >> LOW_BITS == 0;
-            return if is_found { word } else { Word::EMPTY };
-        };
-        let mut found = Word::EMPTY;
-        if !word.is_empty() && word.is_leaf_of(index) {
-            if !node.word.is_high() && index >> LOW_BITS == 0 {
-                self.stand(last, prefix(index, node.word.top()));
-                return word;
-            }
-            found = word;
+    fn settle(&mut self, node: Node<'t>, word: Word, index: u64) -> bool {
+        let is_found = !word.is_empty() && word.is_leaf_of(index);
+        if is_found && !node.word.is_high() && index >> LOW_BITS == 0 {
+            self.stand(Some(node), prefix(index, node.word.top()));
+            self.found = word;
+            return false;
         }
         let header = self.edit.objects.header(node);
-        self.stand(last, header.base());
+        self.stand(Some(node), header.base());
         self.header = Some(header);
         if !self.covers(index) {
             self.climb_to(index);
-            found = Word::EMPTY;
+            return false;
         }
-        found
+        if is_found {
+            self.found = word;
+        }
+        node.word.level() <= LEAF_LEVEL
     }
 
     /// The cursor's node if its slots are base pages, and how many of them are left from an index
