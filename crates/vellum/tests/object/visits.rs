@@ -68,6 +68,28 @@ fn c_2_filling_in_order_visits_less_than_two_nodes_a_page() {
 }
 
 #[test]
+fn a_neighbour_is_found_from_the_node_above_and_what_is_far_from_the_root() {
+    const FAR: u64 = 1 << 18;
+    let fx = fixture(4096, Config::default());
+    let trie = fx.vm.tries().create();
+    // A root, below it two nodes, and below each two nodes of base pages.
+    fx.with_cursor(&trie, |mut cursor| {
+        for base in [0, 512, FAR, FAR + 512] {
+            (base..base + 130).for_each(|index| cursor.insert(index, page(1)).expect("memory"));
+        }
+    });
+    let look = |indices: &[u64]| {
+        visits(&fx, &trie, |mut cursor| {
+            indices.iter().for_each(|&index| assert_eq!(cursor.lookup(index), Some(page(1))));
+        })
+    };
+    assert_eq!(look(&[0]), 3);
+    assert_eq!(look(&[0, 512]), 3 + 2);
+    assert_eq!(look(&[0, FAR]), 3 + 3);
+    fx.vm.tries().destroy(trie, |_, _| ());
+}
+
+#[test]
 fn a_marked_page_is_found_past_nodes_without_marks() {
     let fx = fixture(4096, Config::default());
     let trie = fx.vm.tries().create();

@@ -19,18 +19,17 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
     /// Nothing changed, and the cursor stands where it would have stood.
     #[inline]
     pub fn insert(&mut self, index: u64, entry: TrieEntry) -> Result<(), InsertError> {
-        if entry.order() == Order::BASE {
-            self.at.approach(index);
-            if self.at.fill_slot(index, entry.at(index)) {
-                self.at.count_inserted(1);
-                return Ok(());
-            }
+        if self.at.fill_slot(index, entry.at(index)) {
+            return Ok(());
         }
         self.insert_elsewhere(index, entry)
     }
 
     #[inline(never)]
     fn insert_elsewhere(&mut self, index: u64, entry: TrieEntry) -> Result<(), InsertError> {
+        if !self.at.is_at(index) && self.at.descend_and_fill(index, entry.at(index)) {
+            return Ok(());
+        }
         self.stand_for(index, entry)?;
         let (edit, at) = (self.at.edit, self.at.spot());
         let done = self.with_supply(|supply| edit.insert(at, index, entry.at(index), supply));
@@ -60,7 +59,7 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
         if index > INDEX_END - order.frames() || index & (order.frames() - 1) != 0 {
             return Err(InsertError::Index);
         }
-        if !self.at.is_located || self.at.index != index {
+        if !self.at.is_at(index) {
             self.at.locate(index);
         }
         if self.at.found.is_leaf() {
@@ -83,8 +82,8 @@ impl<'t, M: Machine> TrieCursor<'_, 't, M> {
         done: Result<Option<Node<'t>>, InsertError>,
     ) -> Result<(), InsertError> {
         let node = done?;
-        self.at.base = node.map_or(0, |node| prefix(index, node.word.top()));
-        (self.at.node, self.at.found, self.at.is_located) = (node, entry.at(index), true);
+        self.at.stand(node, node.map_or(0, |node| prefix(index, node.word.top())));
+        (self.at.found, self.at.is_located) = (entry.at(index), true);
         self.at.count_inserted(1);
         Ok(())
     }

@@ -57,7 +57,7 @@ impl<'t, M: Machine> TrieGuard<'t, M> {
         let mut at = Standing::new(self.edit);
         (at.index, at.limit) = (token.index, token.limit);
         if is_kept && token.node.is_node() {
-            (at.node, at.base) = (Some(objects.node(token.node)), token.base);
+            at.stand(Some(objects.node(token.node)), token.base);
         }
         TrieCursor { guard: self, at }
     }

@@ -29,7 +29,7 @@ impl<'t> TriePlace<'t> {
         if header.is_dead() || !covers || node.word.level() > LEAF_LEVEL {
             return false;
         }
-        if !edit.fill_slot(node, header, index, entry.at(index)) {
+        if !edit.fill_slot(node.slot_of(index), header, entry.at(index)) {
             return false;
         }
         edit.count_inserted(1);
@@ -85,7 +85,7 @@ impl<'t, M: Machine> TrieGuard<'t, M> {
                 self.restarted += 1;
             } else {
                 self.kept += 1;
-                (at.node, at.base) = (Some(node), header.base());
+                at.stand(Some(node), header.base());
             }
         }
         TrieCursor { guard: self, at }

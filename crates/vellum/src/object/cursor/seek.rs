@@ -91,7 +91,7 @@ impl<'t, M: Machine> Standing<'t, M> {
         let objects = self.edit.objects;
         while word.is_node() {
             let node = objects.visit(word, &mut self.visits, 0);
-            (self.node, self.base) = (Some(node), objects.header(node).base());
+            self.stand(Some(node), objects.header(node).base());
             let found = if is_up {
                 self.find_slot(node, 0..node.slots(), marks)
             } else {

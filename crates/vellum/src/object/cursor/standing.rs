@@ -2,18 +2,25 @@
 
 use crate::machine::Machine;
 use crate::object::trie::edit::{Edit, Spot, prefix};
-use crate::object::trie::node::{Header, Node, step};
+use crate::object::trie::node::{Header, Node, SMALL_SLOTS, step};
 use crate::object::trie::remove::FEW;
 use crate::object::trie::word::{INDEX_END, LEAF_LEVEL, LOW_BITS, TrieEntry, Word};
+use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::touch;
+
+/// What no node covers.
+const NOWHERE: (u64, u32) = (u64::MAX, 0);
 
 /// A place in a trie whose guard is held.
 pub(super) struct Standing<'t, M: Machine> {
     pub edit: Edit<'t, M>,
-    /// A node in the trie, and the first index that it covers.
+    /// A node in the trie, the first index that it covers, and the lowest bit above its slots'.
     pub node: Option<Node<'t>>,
     pub base: u64,
+    top: u32,
+    /// The node's header, if it was looked at.
+    header: Option<Header<'t>>,
     pub index: u64,
     pub limit: u64,
     /// The word that an operation found at the index, or none.
@@ -21,8 +28,6 @@ pub(super) struct Standing<'t, M: Machine> {
     /// Whether the node is the lowest that covers the index, and `found` is what is there.
     pub is_located: bool,
     pub visits: u64,
-    /// A node whose header was looked at last, and the header.
-    known: Option<(Word, Header<'t>)>,
 }
 
 impl<'t, M: Machine> Standing<'t, M> {
@@ -32,27 +37,43 @@ impl<'t, M: Machine> Standing<'t, M> {
         Standing {
             edit,
             node: None,
-            base: 0,
+            base: NOWHERE.0,
+            top: NOWHERE.1,
+            header: None,
             index: 0,
             limit: INDEX_END,
             found: Word::EMPTY,
             is_located: false,
             visits: 0,
-            known: None,
         }
     }
 
-    /// Puts a leaf without marks into the cursor's node, which covers its index, if its slot there
-    /// is empty.
+    /// Goes to a node, whose first index is known.
     #[inline]
+    pub(super) fn stand(&mut self, node: Option<Node<'t>>, base: u64) {
+        (self.node, self.header) = (node, None);
+        (self.base, self.top) = node.map_or(NOWHERE, |node| (base, node.word.top()));
+    }
+
+    /// Puts a base page without marks into the cursor's node, if that covers its index and the slot
+    /// there is empty.
+    #[inline(always)]
     pub(super) fn fill_slot(&mut self, index: u64, leaf: Word) -> bool {
-        let Some(node) = self.node.filter(|node| node.word.level() <= LEAF_LEVEL) else {
+        let Some(node) = self.node else { return false };
+        if !self.covers(index) || node.word.level() > LEAF_LEVEL {
             return false;
-        };
+        }
         let header = self.header_of(node);
-        let is_filled = self.edit.fill_slot(node, header, index, leaf);
+        self.fill(node.slot_of(index), header, index, leaf)
+    }
+
+    /// The same where the slot and its node's header are known.
+    #[inline(always)]
+    fn fill(&mut self, slot: &AtomicU64, header: Header<'t>, index: u64, leaf: Word) -> bool {
+        let is_filled = self.edit.fill_slot(slot, header, leaf);
         if is_filled {
             (self.index, self.found, self.is_located) = (index, leaf, true);
+            self.edit.count_inserted(1);
         }
         is_filled
     }
@@ -73,13 +94,11 @@ impl<'t, M: Machine> Standing<'t, M> {
         true
     }
 
-    #[inline]
+    /// The header of the cursor's node.
+    #[inline(always)]
     fn header_of(&mut self, node: Node<'t>) -> Header<'t> {
-        let header = match self.known {
-            Some((word, header)) if word == node.word => header,
-            _ => self.edit.objects.header(node),
-        };
-        self.known = Some((node.word, header));
+        let header = self.header.unwrap_or_else(|| self.edit.objects.header(node));
+        self.header = Some(header);
         header
     }
 
@@ -99,26 +118,35 @@ impl<'t, M: Machine> Standing<'t, M> {
         Spot::of(self.node, self.index)
     }
 
+    /// Whether the cursor has looked for an index, and nothing has changed since.
+    #[inline]
+    pub(super) fn is_at(&self, index: u64) -> bool {
+        self.is_located && self.index == index
+    }
+
     /// Whether the cursor's node covers an index.
     #[inline]
     pub(super) fn covers(&self, index: u64) -> bool {
-        self.node.is_some_and(|node| (index ^ self.base) >> node.word.top() == 0)
+        (index ^ self.base) >> self.top == 0
     }
 
-    /// Goes to the node above; to none from a root. Says in which slot the node was.
+    /// Goes to the node above; to none from a root. Says in which slot the node was. A visit.
     pub(super) fn climb(&mut self) -> usize {
         let Some(node) = self.node else { return 0 };
-        let parent = self.edit.objects.header(node).parent();
-        (self.node, self.base) = above(self.edit, parent, self.base, &mut self.visits);
-        parent.map_or(0, Word::slot)
+        let Some(parent) = self.header_of(node).parent() else {
+            self.stand(None, 0);
+            return 0;
+        };
+        let above = self.edit.objects.visit(parent, &mut self.visits, parent.slot());
+        self.stand(Some(above), prefix(self.base, above.word.top()));
+        parent.slot()
     }
 
-    /// Goes to a node that covers an index, unless no node does.
-    #[inline]
-    pub(super) fn approach(&mut self, index: u64) {
-        let is_here = self.covers(index) || self.is_located && self.index == index;
-        if !is_here {
-            self.descend(index);
+    /// Goes to the lowest of the cursor's node and those above it that covers an index.
+    #[inline(never)]
+    fn climb_to(&mut self, index: u64) {
+        while self.node.is_some() && !self.covers(index) {
+            self.climb();
         }
     }
 
@@ -138,33 +166,76 @@ impl<'t, M: Machine> Standing<'t, M> {
         self.descend(index);
     }
 
+    /// The same. A neighbour, which a small node above the cursor's would cover, is climbed to;
+    /// what is further away is as near to the root, most often, and a descent reads one line of a
+    /// node where a climb reads two.
     #[inline(never)]
     pub(super) fn descend(&mut self, index: u64) {
+        self.descend_here(index);
+    }
+
+    /// The same, and puts a base page without marks there, if the slot is empty.
+    #[inline(always)]
+    pub(super) fn descend_and_fill(&mut self, index: u64, leaf: Word) -> bool {
+        match (self.descend_here(index), self.header) {
+            (Some(slot), Some(header)) => self.fill(slot, header, index, leaf),
+            _ => false,
+        }
+    }
+
+    /// As `descend`. Says which slot the base page of the index has, if the descent has found
+    /// nothing there; then the header was looked at.
+    #[inline(always)]
+    fn descend_here(&mut self, index: u64) -> Option<&'t AtomicU64> {
+        let mut last = None;
+        if (index ^ self.base) >> self.top < SMALL_SLOTS as u64 {
+            self.climb_to(index);
+            last = self.node.map(|node| (node, node.slot_of(index)));
+        }
         let (edit, mut visits) = (self.edit, self.visits);
-        let (mut node, mut base) = covering(edit, index, (self.node, self.base), &mut visits);
-        let (mut word, mut last) = (edit.load(Spot::of(node, index)), None);
+        let root = || edit.load(Spot::ROOT);
+        let mut word = last.map_or_else(root, |(_, slot)| Word(slot.load(Relaxed)));
         while word.is_node() {
             let (below, slot) = step(edit.objects, word, index, &mut visits);
-            (last, word) = (Some(below), Word(slot.load(Relaxed)));
-        }
-        let mut is_found = word.is_leaf_of(index);
-        // Levels that were skipped are compared only now.
-        if let Some(last) = last {
-            node = Some(last);
-            if is_found && !last.word.is_high() && index >> LOW_BITS == 0 {
-                base = prefix(index, last.word.top());
-            } else {
-                let header = edit.objects.header(last);
-                self.known = Some((last.word, header));
-                (node, base) = covering(edit, index, (node, header.base()), &mut visits);
-                is_found &= node.is_some_and(|node| node.word == last.word);
+            if !below.word.is_large() {
+                edit.objects.bring_header_near(below);
             }
-        } else if node.is_none() {
-            is_found &= index >> LOW_BITS == 0;
+            (last, word) = (Some((below, slot)), Word(slot.load(Relaxed)));
         }
-        (self.node, self.base, self.visits) = (node, base, visits);
-        (self.index, self.is_located) = (index, true);
-        self.found = if is_found { word } else { Word::EMPTY };
+        self.visits = visits;
+        (self.index, self.found, self.is_located) = (index, Word::EMPTY, true);
+        let Some((node, slot)) = last else {
+            self.stand(None, 0);
+            if word.is_leaf_of(index) && index >> LOW_BITS == 0 {
+                self.found = word;
+            }
+            return None;
+        };
+        self.settle(node, word, index).then_some(slot)
+    }
+
+    /// Goes to the lowest node that covers an index, from the node where a descent has ended:
+    /// levels that were skipped are compared only now. Notes the word there, if it is the index's.
+    /// Says whether a base page of the index has its place in the node.
+    #[inline(always)]
+    fn settle(&mut self, node: Node<'t>, word: Word, index: u64) -> bool {
+        let is_found = !word.is_empty() && word.is_leaf_of(index);
+        if is_found && !node.word.is_high() && index >> LOW_BITS == 0 {
+            self.stand(Some(node), prefix(index, node.word.top()));
+            self.found = word;
+            return false;
+        }
+        let header = self.edit.objects.header(node);
+        self.stand(Some(node), header.base());
+        self.header = Some(header);
+        if !self.covers(index) {
+            self.climb_to(index);
+            return false;
+        }
+        if is_found {
+            self.found = word;
+        }
+        node.word.level() <= LEAF_LEVEL
     }
 
     /// The cursor's node if its slots are base pages, and how many of them are left from an index
@@ -216,35 +287,4 @@ impl<'t, M: Machine> Standing<'t, M> {
         self.edit.store(self.spot(), word);
         self.found = word;
     }
-}
-
-/// The parent of a node, and the first index that it covers; none from a root. A visit. `base` is
-/// the first index that the node covers.
-#[inline]
-fn above<'t, M: Machine>(
-    edit: Edit<'t, M>,
-    parent: Option<Word>,
-    base: u64,
-    visits: &mut u64,
-) -> (Option<Node<'t>>, u64) {
-    let Some(parent) = parent else { return (None, 0) };
-    let above = edit.objects.visit(parent, visits, parent.slot());
-    (Some(above), prefix(base, above.word.top()))
-}
-
-/// The lowest of a node and those above it that covers an index, and the first index that it
-/// covers.
-#[inline]
-fn covering<'t, M: Machine>(
-    edit: Edit<'t, M>,
-    index: u64,
-    (mut node, mut base): (Option<Node<'t>>, u64),
-    visits: &mut u64,
-) -> (Option<Node<'t>>, u64) {
-    while let Some(below) = node
-        && (index ^ base) >> below.word.top() != 0
-    {
-        (node, base) = above(edit, edit.objects.header(below).parent(), base, visits);
-    }
-    (node, base)
 }

@@ -6,7 +6,7 @@ use super::node::{Counts, Header, Node};
 use super::word::{LEAF_LEVEL, LOW_BITS, Word};
 use crate::machine::Machine;
 use crate::object::layer::ObjectLayer;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::touch;
 
 /// The index without its low `bits` bits.
@@ -69,11 +69,10 @@ impl<'e, M: Machine> Edit<'e, M> {
         }
     }
 
-    /// Puts a leaf without marks into a node that covers its index, if the slot is empty.
-    #[inline]
-    pub fn fill_slot(self, node: Node<'e>, header: Header<'e>, index: u64, leaf: Word) -> bool {
-        let slot = node.slot_of(index);
-        if leaf.marks() != 0 || slot.load(Ordering::Relaxed) != 0 {
+    /// Puts a base page without marks into its slot of a node, if that is empty.
+    #[inline(always)]
+    pub fn fill_slot(self, slot: &AtomicU64, header: Header<'e>, leaf: Word) -> bool {
+        if !leaf.is_unmarked_page() || slot.load(Ordering::Relaxed) != 0 {
             return false;
         }
         touch(&self.objects.machine, slot, true);

@@ -12,6 +12,7 @@ use super::supply::Supply;
 use super::word::{LEAF_LEVEL, TrieEntry, Word};
 use crate::addr::Order;
 use crate::machine::Machine;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Queue, TableLock};
 
 /// Nodes that so many words need at most: where they part, and one for each leaf.
@@ -50,9 +51,17 @@ impl<'e, M: Machine> Edit<'e, M> {
     /// Puts the words of a group's small nodes into a large one, and retires the nodes. Says what
     /// it counts then.
     fn pour(self, from: Node<'e>, large: Node<'e>, mut counts: Counts) -> Counts {
+        let group = large.word.level() / 9;
+        // They were filled over a long time, and are read in an order that no processor foresees.
+        for slot in from.slots_from(0) {
+            let word = Word(slot.load(Relaxed));
+            if word.is_small_of(group) {
+                self.objects.bring_near(word);
+            }
+        }
         for slot in 0..from.slots() {
             let word = from.load(slot);
-            if word.is_small_of(large.word.level() / 9) {
+            if word.is_small_of(group) {
                 counts = self.pour(self.objects.node(word), large, counts);
             } else if !word.is_empty() {
                 self.place(large, self.index_of(from, slot, word), word);

@@ -91,7 +91,7 @@ impl<'e, M: Machine> Edit<'e, M> {
         }
         let fork = Fork { old, old_index, new: leaf, index, bit: 63 - differ.leading_zeros() };
         let top = self.top_of_group(at, old, fork.bit / 9);
-        let appends = is_preceded(self, index, fork.bit / 9 * 9);
+        let appends = is_preceded(self, index, fork.bit / 9 * 9, at.node);
         let crowded = top.is_some_and(|top| self.counts(top).family() + 1 >= CROWD);
         if appends || crowded {
             let Some(top) = top else { return self.branch(at, &fork, true, supply) };
@@ -215,24 +215,54 @@ impl<'e, M: Machine> Edit<'e, M> {
     }
 }
 
-/// Whether so many slots of a level are in use before that of an index, by one index in each. The
-/// furthest is looked at first, since most often it is not.
-fn is_preceded<M: Machine>(edit: Edit<'_, M>, index: u64, level: u32) -> bool {
-    let (mut near, mut slots) = (None, (1..=APPENDED).rev());
-    let before = |slots: u64| index.checked_sub(slots << level);
-    slots.all(|slots| before(slots).is_some_and(|index| has(edit, index, &mut near)))
+/// Whether [`APPENDED`] slots of a level are in use before that of an index, by one index in each.
+/// `near` covers the index. The slot before is looked at first: where it is empty, as it is most
+/// often, the insertion has just been there. Then all of them in order.
+fn is_preceded<'e, M: Machine>(
+    edit: Edit<'e, M>,
+    index: u64,
+    level: u32,
+    near: Option<Node<'e>>,
+) -> bool {
+    let step = 1 << level;
+    let Some(mut next) = index.checked_sub(APPENDED << level) else { return false };
+    let mut before = index - step;
+    let near = near.filter(|node| (before ^ index) >> node.word.top() == 0);
+    if !has_run(edit, near, &mut before, (step, index)) {
+        return false;
+    }
+    while next < index {
+        if !has_run(edit, None, &mut next, (step, index)) {
+            return false;
+        }
+    }
+    true
 }
 
-/// Whether there is something at an index. `near` is the node in which the last such look ended.
-fn has<'e, M: Machine>(edit: Edit<'e, M>, index: u64, near: &mut Option<Node<'e>>) -> bool {
+/// Whether there is something at an index, which lies in a node or below the root. If so, goes past
+/// it and what follows in its node, slot by slot, up to an end or to where there is nothing.
+fn has_run<'e, M: Machine>(
+    edit: Edit<'e, M>,
+    mut last: Option<Node<'e>>,
+    next: &mut u64,
+    (step, end): (u64, u64),
+) -> bool {
     let objects = edit.objects;
-    let covers = |node: &Node<'e>| (objects.header(*node).base() ^ index) >> node.word.top() == 0;
-    let mut last = near.filter(covers);
-    let mut word = edit.load(Spot::of(last, index));
+    let mut word = edit.load(Spot::of(last, *next));
     while word.is_node() {
         let node = objects.node(word);
-        (last, word) = (Some(node), node.load(word.digit(index)));
+        (last, word) = (Some(node), Word(node.slot_of(*next).load(Relaxed)));
     }
-    *near = last;
-    word.is_leaf_of(index) && last.map_or(index >> LOW_BITS == 0, |node| covers(&node))
+    let covers = |node: Node<'_>| (objects.header(node).base() ^ *next) >> node.word.top() == 0;
+    if !word.is_leaf_of(*next) || !last.map_or(*next >> LOW_BITS == 0, covers) {
+        return false;
+    }
+    *next += step;
+    if let Some(node) = last.filter(|node| 1 << node.word.level() == step) {
+        let is_here = |index: u64| Word(node.slot_of(index).load(Relaxed)).is_leaf_of(index);
+        while *next < end && node.word.digit(*next) != 0 && is_here(*next) {
+            *next += step;
+        }
+    }
+    true
 }

@@ -12,10 +12,10 @@ use crate::addr::{PAGE_SIZE, Pfn};
 use crate::machine::Machine;
 use crate::object::layer::ObjectLayer;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::touch;
+use crate::sync::{prefetch, touch};
 
 /// Slots of a small node.
-const SMALL_SLOTS: usize = 8;
+pub(in super::super) const SMALL_SLOTS: usize = 8;
 
 /// Set in the word of the first index when the node has left its tree.
 const DEAD: u64 = 1 << 63;
@@ -213,6 +213,20 @@ impl<M: Machine> ObjectLayer<M> {
         *visits += 1;
         touch(&self.machine, node.slot(digit), false);
         node
+    }
+
+    /// Brings both lines of a small node near.
+    #[inline]
+    pub(in super::super) fn bring_near(&self, word: Word) {
+        let node = self.node(word);
+        prefetch(node.slot(0));
+        prefetch(self.header(node).0);
+    }
+
+    /// Brings a node's header near, for who changes the node soon.
+    #[inline(always)]
+    pub(in super::super) fn bring_header_near(&self, node: Node<'_>) {
+        prefetch(self.header(node).0);
     }
 
     /// A node's header.

@@ -153,9 +153,10 @@ impl Word {
     pub fn is_leaf(self) -> bool {
         self.0 & TAG == LEAF
     }
+    /// Of a node: whether it is a large one.
     #[inline]
     pub fn is_large(self) -> bool {
-        self.0 & TAG == LARGE
+        self.0 & (LARGE ^ SMALL) != 0
     }
     #[inline]
     pub fn marks(self) -> u64 {
@@ -187,6 +188,11 @@ impl Word {
         // Most are base pages.
         (self.0 ^ (index << LOW_SHIFT | LEAF)) & (LOW << LOW_SHIFT | 3 << ORDER_SHIFT | TAG) == 0
             || self.is_block_of(index)
+    }
+    /// Whether this is the leaf of a base page that has no marks.
+    #[inline]
+    pub fn is_unmarked_page(self) -> bool {
+        self.0 & (MARKS | 3 << ORDER_SHIFT | TAG) == LEAF
     }
     fn is_block_of(self, index: u64) -> bool {
         self.is_leaf() && ((self.0 >> LOW_SHIFT ^ index) & LOW) >> self.order() == 0
