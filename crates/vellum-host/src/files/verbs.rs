@@ -48,9 +48,9 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
     ///
     /// # Errors
     /// What the system says, [`FileErrorKind::Cut`] where another made the file shorter than the
-    /// object (make it shorter, too, and then longer), or [`FileErrorKind::Object`]; the object's size is what it was, but
-    /// where it became shorter: then only the file is longer than it should be, which the next call
-    /// puts right.
+    /// object (make it shorter, too, and then longer), or [`FileErrorKind::Object`]; the object's
+    /// size is what it was, but where it became shorter: then only the file is longer than it
+    /// should be, which the next call puts right.
     pub fn set_len(&self, file: &PagedFile, bytes: u64) -> Result<(), FileError> {
         let (open, machine) = (&*file.open, self.vm.machine());
         while !open.begin_change() {

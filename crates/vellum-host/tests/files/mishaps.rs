@@ -21,8 +21,8 @@ fn a_file_opened_for_appending_is_refused() {
     assert_eq!(error.kind, FileErrorKind::Appends);
 }
 
-/// As a file whose `fdatasync` fails once: the system tells one caller, and the next one that all is
-/// well. The first call returns after the second one has.
+/// As a file whose `fdatasync` fails once: the system tells one caller, and the next one that all
+/// is well. The first call returns after the second one has.
 struct Once {
     file: File,
     begun: AtomicU64,

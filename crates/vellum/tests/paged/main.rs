@@ -7,7 +7,6 @@ mod cuts;
 mod grabs;
 mod harvests;
 mod late;
-mod mishaps;
 mod oom;
 mod outcomes;
 mod reads;

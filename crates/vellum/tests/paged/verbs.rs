@@ -98,3 +98,12 @@ fn forced<C: Arch>() {
     assert_eq!([1, 2, 3, 4, 5].map(|n| f.disk().word(FILE, n)), [70, 70, 71, 71, 6]);
     f.end([]);
 }
+
+#[test]
+fn invalidate_of_an_empty_range_tells_of_no_page() {
+    let f = paged::<X86_64>(8 * KIB4);
+    f.poke(1, 10).unwrap();
+    let mut room = [KeptPage { offset: 0, dirty: false, busy: false }; 4];
+    let told = f.fx.vm.objects().invalidate(&f.object, (KIB4 + 100, 0), &mut room);
+    assert_eq!(told, (0, 0));
+}

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use vellum::addr::{Order, Va};
+use vellum::config::Config;
 use vellum::entry::X86_64;
 use vellum::space::{Access, Attrs, LeafSize, Placement, Rights, Space};
 use vellum_host::bench::measure::Samples;
@@ -17,7 +18,6 @@ use crate::error::LabError;
 use crate::interrupt;
 use crate::repro::context::Context;
 use crate::repro::page::{Page, Row, Table};
-use crate::switches::Variant;
 
 /// What is touched: far more than a cache holds.
 const BYTES: u64 = 512 << 20;
@@ -38,10 +38,14 @@ struct Way {
 
 impl Way {
     fn new(switches: Switches, clears: Choice) -> Result<Way, LabError> {
-        let mut variant = Variant::defaults();
-        switches.iter().try_for_each(|(name, value)| variant.set(name, value))?;
+        let mut config = Config::default();
+        for (name, value) in switches {
+            config
+                .set(name, value)
+                .map_err(|_| LabError::failed(format_args!("{name}={value} is no switch")))?;
+        }
         let plan = Plan { clears, ..Plan::new(1, MEMORY) };
-        let host = HostVm::new(plan, variant.config).map_err(LabError::failed)?;
+        let host = HostVm::new(plan, config).map_err(LabError::failed)?;
         host.warm();
         let space = {
             let _cpu = host.vm.machine().bind(0);
