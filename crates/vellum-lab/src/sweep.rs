@@ -43,6 +43,11 @@ impl Sweep {
         }
         let mut sweep = Sweep { columns: Vec::new(), machines: Vec::new() };
         for value in values.split(',') {
+            if value.trim().is_empty() {
+                return Err(LabError::usage(format_args!(
+                    "--sweep {text}: a value in the list is empty; write KEY=VALUE,VALUE"
+                )));
+            }
             let name = format!("{key}={value}");
             let swept = machine
                 .with(key, value)
@@ -73,7 +78,9 @@ mod tests {
         let says = |text: &str| sweep(text).expect_err("no sweep").to_string();
         assert!(says("llc.siez=16M").contains("did you mean `llc.size`"));
         assert!(says("llc.size=16M,many").starts_with("--sweep llc.size=many: "));
-        assert!(says("llc.size=").starts_with("--sweep llc.size=: "));
+        for empty in ["llc.size=", "llc.size=8M,,9M", "llc.size=8M,"] {
+            assert!(says(empty).starts_with(&format!("--sweep {empty}: a value in the list is")));
+        }
         assert!(says("llc.size").contains("write KEY=VALUE,VALUE"));
         assert!(says("clock_hz=1000000000").contains("told in cycles"));
     }

@@ -219,8 +219,13 @@ fn legend(choices: Choices, columns: &[Variant]) -> String {
         Choices::Vellum => "this library's own",
     };
     let defaults = Variant::defaults();
-    let named =
-        base.named(|name, value| ALWAYS_NAMED.contains(&name) || defaults.get(name) != value);
+    // What `--vs` asks for may be Linux's own value; then the base has another, the default even.
+    let asked = columns[1..].iter().filter(|c| c.name != VELLUM);
+    let named = base.named(|name, value| {
+        ALWAYS_NAMED.contains(&name)
+            || defaults.get(name) != value
+            || asked.clone().any(|c| c.get(name) != value)
+    });
     let mut lines = vec![format!("base: {whose} choices: {named}")];
     if last.name == VELLUM {
         let other = last.named(|name, value| base.get(name) != value);

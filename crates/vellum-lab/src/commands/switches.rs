@@ -71,7 +71,10 @@ pub fn markdown() -> String {
          The base of a table has Linux's choices (below), its last column the library's own,\n\
          which are the defaults. `--set` changes every column. Each `--vs` adds one: the base\n\
          with those switches changed. If a switch appears only in `--vs`, and always with the\n\
-         value that the base has, the base has its plain value instead (never, off, local, 4).\n\n\
+         value that the base has, the base has another instead: the plain one, which leaves the\n\
+         mechanism out (never, off, local, 4), or, if that is what was asked for, the default. So\n\
+         beside `--vs cow.huge=split` the base has `cow.huge=copy`. The line `base:` below a\n\
+         table names its values.\n\n\
          | switch | values | default | what it trades |\n|---|---|---|---|\n",
     );
     for s in switches() {

@@ -185,7 +185,8 @@ pub fn collect<F: Format>(
         out.count("memory_reads_local", reads - remote);
         out.count("memory_reads_remote", remote);
     }
-    let peak = tally.resident_peak.max(vm.machine().peak(Use::Data));
+    // The first two count a page once; the tables at the end have each mapping of it.
+    let peak = tally.resident_peak.max(vm.machine().peak(Use::Data)).max(usage.rss_pages);
     out.count("rss_peak_bytes", peak * 4096);
     out.put("file_cache_bytes", stats.get(Counter::FilePages) * 4096);
     out.count("rss_end_bytes", usage.rss_pages * 4096);

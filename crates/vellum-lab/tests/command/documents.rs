@@ -301,6 +301,21 @@ fn a_table_fits_the_page_and_says_what_was_checked() {
     }
 }
 
+/// Also where `--vs` asks for Linux's own value, and the base has the default instead.
+#[test]
+fn the_line_of_the_base_names_what_is_asked_about() {
+    let file = Script::new().file("asked.vt");
+    for (asked, base) in
+        [("cow.huge=split", "cow.huge=copy"), ("clear.unit=page", "clear.unit=extent")]
+    {
+        let said = vellum(&["run", "--trace", file.path(), "--machine", "tiny", "--vs", asked]);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let at = said.out.find("base: Linux's choices: ").expect("a line of the base");
+        let line = said.out[at..].split("vellum: ").next().unwrap_or_default();
+        assert!(line.contains(base), "{}", said.out);
+    }
+}
+
 /// The README quotes three programs of docs/truth.md, which is generated.
 #[test]
 fn the_readme_has_the_ratios_that_the_page_of_truth_has() {

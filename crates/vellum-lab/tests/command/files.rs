@@ -45,6 +45,33 @@ fn a_warm_file_is_in_memory_and_a_cold_one_is_waited_for() {
     assert!(count(&alone, "cycles_io") > 2 * count(&cold, "cycles_io"));
 }
 
+/// As Linux's RSS counts: each mapping of a page.
+#[test]
+fn the_peak_is_at_least_the_end_where_a_page_is_mapped_more_than_once() {
+    for (kind, prot) in [
+        (MapKind::FileShared, RW),
+        (MapKind::FilePrivate, RW),
+        (MapKind::FileShared, R),
+        (MapKind::FilePrivate, R),
+    ] {
+        let mut s = Script::new();
+        let file = s.new_file(64 * 4096);
+        for _ in 0..4 {
+            let m = s.map_file(file, 64, kind);
+            if prot == R {
+                s.call(Change::Protect { mapping: m, offset: 0, len: 64 * 4096, prot });
+            }
+            s.read(m, 0..64);
+        }
+        let columns =
+            counters(&s.file("mapped-often.vt"), &["--machine", "tiny", "--vs", "thp=never"]);
+        for c in &columns {
+            let [peak, end] = ["rss_peak_bytes", "rss_end_bytes"].map(|n| count(c, n));
+            assert_eq!([peak, end], [4 * 64 * 4096; 2], "{kind:?}, {prot:?}");
+        }
+    }
+}
+
 /// The kernel read those pages from the disk over whatever they held.
 #[test]
 fn nothing_clears_pages_of_files() {

@@ -130,6 +130,7 @@ fn wrong_durations_signals_and_processes_are_refused_with_what_is_right() {
     for (more, says) in [
         (&["--after", "soon"][..], "--after soon: not a duration"),
         (&["--stop-after", "1d"], "--stop-after 1d: not a duration"),
+        (&["--stop-after", "0s"], "--stop-after: nothing is recorded in no time"),
         (&["--stop", "TREM"], "--stop TREM: no such signal"),
         (&["--process", "cat"], "--process cat: no such program ran; these did: 1 true"),
         (&["--process", "1", "--follow"], "cannot be used with"),
@@ -142,6 +143,14 @@ fn wrong_durations_signals_and_processes_are_refused_with_what_is_right() {
         assert!(err.contains(says) && err.lines().count() == 1, "{more:?}: {err}");
         assert!(!trace.0.exists());
     }
+}
+
+#[test]
+fn a_directory_that_takes_no_files_is_told_by_the_name_of_the_trace() {
+    let said = record(&["-o", "/proc/x.vt", "--", "true"]).output().expect("runs");
+    let err = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(2), "{err}");
+    assert!(err.starts_with("vellum: /proc/x.vt: ") && err.lines().count() == 1, "{err}");
 }
 
 #[test]

@@ -27,6 +27,13 @@ pub enum RecordError {
         /// Why not, and the mend.
         why: &'static str,
     },
+    /// The system lets no file be made there.
+    Unwritable {
+        /// The name given.
+        out: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// The program is not an x86_64 executable or a script for one.
     WrongProgram(PathBuf),
     /// qemu-x86_64 is not installed.
@@ -102,6 +109,11 @@ impl fmt::Display for RecordError {
                 loader.display()
             ),
             RecordError::Output { out, why } => write!(f, "{}: {why}", out.display()),
+            RecordError::Unwritable { out, source } => write!(
+                f,
+                "{}: no file can be made there: {source}; give -o another name",
+                out.display()
+            ),
             RecordError::WrongProgram(p) => write!(
                 f,
                 "{}: neither an x86_64 executable nor a script for one; record the executable it \

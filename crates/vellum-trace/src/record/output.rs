@@ -48,6 +48,11 @@ pub(super) fn check_output(out: &Path) -> Result<(), RecordError> {
              remove it, or give -o another name",
         );
     }
+    // The system alone knows whether it lets a file be made there.
+    let probe = beside(out, META);
+    std::fs::File::create_new(&probe)
+        .map_err(|source| RecordError::Unwritable { out: out.to_owned(), source })?;
+    drop(Temporary(probe));
     Ok(())
 }
 

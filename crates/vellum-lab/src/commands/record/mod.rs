@@ -33,7 +33,8 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
         | RecordError::WrongProgram(_)
         | RecordError::NoSuchProcess { .. }
         | RecordError::CannotFollow
-        | RecordError::Output { .. } => LabError::usage(e),
+        | RecordError::Output { .. }
+        | RecordError::Unwritable { .. } => LabError::usage(e),
         RecordError::Interrupted => {
             eprintln!("note: {e}");
             LabError::Stopped
@@ -69,6 +70,12 @@ fn options(args: &RecordArgs) -> Result<Options, LabError> {
     let time = |switch: &str, text: &Option<String>| {
         text.as_deref().map(|text| values::duration(switch, text)).transpose()
     };
+    let stop_after = time("--stop-after", &args.stop_after)?;
+    if stop_after.is_some_and(|after| after.is_zero()) {
+        return Err(LabError::usage(
+            "--stop-after: nothing is recorded in no time; write a longer one, e.g. 30s",
+        ));
+    }
     let after = time("--after", &args.after)?;
     let keep = time("--for", &args.keep)?;
     let clock = (after.is_some() || keep.is_some())
@@ -82,7 +89,7 @@ fn options(args: &RecordArgs) -> Result<Options, LabError> {
         choice,
         window: args.window.as_deref().map(window).transpose()?,
         clock,
-        stop_after: time("--stop-after", &args.stop_after)?,
+        stop_after,
         stop_signal: values::signal(&args.stop)?,
         native: !args.no_native,
         names: !args.no_names,
