@@ -101,8 +101,8 @@ impl Workload {
     /// takes milliseconds.
     fn times(self) -> usize {
         match self {
-            Workload::Scattered => 3,
-            Workload::Run(pages) if pages <= 512 => 3,
+            Workload::Scattered => 2,
+            Workload::Run(pages) if pages <= 512 => 2,
             _ => 1,
         }
     }

@@ -48,7 +48,7 @@ pub const SECTIONS: &[Section] = &[
                    per 4 KiB, the median of the repetitions. Nobody waits for a run. A run that is \
                    used was cleared for a fault at its first page: half of it is read, and then \
                    what was in use before.",
-        seconds: 18,
+        seconds: 12,
     },
     Section {
         name: "space",
