@@ -17,12 +17,13 @@ use crate::machine::pager::Pager;
 pub(super) enum Request {
     Read(PageRun, Arc<OpenFile>),
     Write(PageRun, Arc<OpenFile>),
-    Flush(Arc<Flush>),
+    Flush(Arc<Flush>, Arc<OpenFile>),
 }
 
-/// A file to be brought to the disk, and how that ended.
+/// How bringing a file to the disk ended. It does not hold the file: the I/O thread drops that first,
+/// so a file that is closed after its sync is not kept open by that sync.
+#[derive(Default)]
 pub(super) struct Flush {
-    pub file: Arc<OpenFile>,
     result: Mutex<Option<Result<(), FileError>>>,
     told: Condvar,
 }
@@ -102,12 +103,12 @@ impl Queue {
 
     /// Has a file brought to the disk and waits for it, which the caller does parked.
     pub fn flush(&self, file: Arc<OpenFile>) -> Result<(), FileError> {
-        let flush = Arc::new(Flush { file, result: Mutex::new(None), told: Condvar::new() });
-        if self.put(Request::Flush(flush.clone())).is_some() {
+        let flush = Arc::new(Flush::default());
+        match self.put(Request::Flush(flush.clone(), file)) {
             // Nobody takes requests any more: by this thread then.
-            return flush.file.flush();
+            Some(Request::Flush(_, file)) => file.flush(),
+            _ => flush.wait(),
         }
-        flush.wait()
     }
 }
 

@@ -23,8 +23,10 @@ pub(super) fn serve<C: Codec, const WATCH: bool>(
 ) {
     while let Some(request) = queue.take() {
         let (run, done) = match request {
-            Request::Flush(flush) => {
-                flush.end(flush.file.flush());
+            Request::Flush(flush, file) => {
+                let done = file.flush();
+                drop(file);
+                flush.end(done);
                 continue;
             }
             Request::Read(run, file) => {
