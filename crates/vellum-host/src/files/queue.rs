@@ -20,8 +20,8 @@ pub(super) enum Request {
     Flush(Arc<Flush>, Arc<OpenFile>),
 }
 
-/// How bringing a file to the disk ended. It does not hold the file: the I/O thread drops that first,
-/// so a file that is closed after its sync is not kept open by that sync.
+/// How bringing a file to the disk ended. It does not hold the file: the I/O thread drops that
+/// first, so a file that is closed after its sync is not kept open by that sync.
 #[derive(Default)]
 pub(super) struct Flush {
     result: Mutex<Option<Result<(), FileError>>>,

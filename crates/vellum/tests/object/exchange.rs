@@ -28,8 +28,47 @@ fn a_trie_that_is_appended_to_has_large_nodes() {
     // A node where the two groups part, and a leaf in it.
     assert_eq!(append(512..513), (1, 1));
     assert_eq!(append(513..1024), (1, 2));
-    assert_eq!(append(1024..64 * 512), (9, 64));
-    assert_eq!(append(64 * 512..65 * 512), (0, 66));
+    // Above large nodes fewer are enough, and they are seen where the group gets a node.
+    assert_eq!(append(1024..25 * 512), (4, 25));
+    assert_eq!(append(25 * 512..25 * 512 + 1), (0, 26));
+    assert_eq!(append(25 * 512 + 1..100 * 512), (0, 101));
+    fx.end_trie(trie, &model);
+}
+
+#[test]
+fn a_large_node_above_others_goes_back_when_few_are_left() {
+    let fx = fixture(4096, Config::default());
+    let (trie, mut model) = (fx.vm.tries().create(), Model::new());
+    for index in 0..26 * 512 {
+        fx.with_cursor(&trie, |mut cursor| cursor.insert(index, page(index))).expect("memory");
+        model.insert(index, page(index));
+    }
+    assert_eq!(shape(&fx, &trie).large, 27);
+    for index in (16 * 512..26 * 512).rev() {
+        let gone = fx.with_cursor(&trie, |mut cursor| {
+            cursor.lookup(index);
+            cursor.remove()
+        });
+        assert_eq!(gone, model.remove(&index));
+        // A page there and away again exchanges no node.
+        let above = (index > 16 * 512) as u64;
+        if index % 512 == 0 {
+            let large = shape(&fx, &trie).large;
+            assert_eq!(large, index / 512 + above, "{index}");
+        }
+    }
+    fx.end_trie(trie, &model);
+}
+
+#[test]
+fn entries_of_2_mib_are_no_large_nodes() {
+    let fx = fixture(4096, Config::default());
+    let (trie, mut model) = (fx.vm.tries().create(), Model::new());
+    for index in (0..64).map(|block| block * 512) {
+        fx.with_cursor(&trie, |mut cursor| cursor.insert(index, page(index))).expect("memory");
+        model.insert(index, page(index));
+    }
+    assert_eq!(shape(&fx, &trie).large, 0, "64 pages have no table of 4 KiB");
     fx.end_trie(trie, &model);
 }
 

@@ -16,12 +16,17 @@ use crate::sync::{Above, Queue, TableLock};
 /// is made: an insertion into a node notes nothing, and CPUs that fill one object from several
 /// places on do not disturb each other.
 const APPENDED: u64 = 64;
+/// The same of slots that lead to nodes, of which the one before is a large one. The large node
+/// then adds a 24th to what is below it, and saves every descent a node. More than a large node
+/// goes back with, so whoever appends and removes in turn does not exchange it each time.
+const APPENDED_NODES: u64 = 24;
 /// Small nodes of a group that are not reached: a large node comes instead. Where entries have a
 /// distance that is a power of two a group has 9 small nodes at most, or 73, so any number between
 /// says the same of these. So many have more entries than a large node goes back with.
 const CROWD: u64 = 20;
 
 const _: () = assert!(CROWD as usize > super::remove::FEW);
+const _: () = assert!(APPENDED_NODES as usize > super::remove::FEW);
 
 /// Why an entry was not inserted. Nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,9 +220,9 @@ impl<'e, M: Machine> Edit<'e, M> {
     }
 }
 
-/// Whether [`APPENDED`] slots of a level are in use before that of an index, by one index in each.
-/// `near` covers the index. The slot before is looked at first: where it is empty, as it is most
-/// often, the insertion has just been there. Then all of them in order.
+/// Whether [`APPENDED`] slots of a level, or [`APPENDED_NODES`], are in use before an index's own, by
+/// one index in each. `near` covers the index. The slot before is looked at first: where it is empty,
+/// as it is most often, the insertion has just been there. Then all of them in order.
 fn is_preceded<'e, M: Machine>(
     edit: Edit<'e, M>,
     index: u64,
@@ -225,9 +230,10 @@ fn is_preceded<'e, M: Machine>(
     near: Option<Node<'e>>,
 ) -> bool {
     let step = 1 << level;
-    let Some(mut next) = index.checked_sub(APPENDED << level) else { return false };
-    let mut before = index - step;
+    let Some(mut before) = index.checked_sub(step) else { return false };
     let near = near.filter(|node| (before ^ index) >> node.word.top() == 0);
+    let wanted = if leads_to_large(edit, near, before, level) { APPENDED_NODES } else { APPENDED };
+    let Some(mut next) = index.checked_sub(wanted << level) else { return false };
     if !has_run(edit, near, &mut before, (step, index)) {
         return false;
     }
@@ -237,6 +243,23 @@ fn is_preceded<'e, M: Machine>(
         }
     }
     true
+}
+
+/// Whether the slot of a level that an index has leads to a large node.
+fn leads_to_large<'e, M: Machine>(
+    edit: Edit<'e, M>,
+    near: Option<Node<'e>>,
+    index: u64,
+    level: u32,
+) -> bool {
+    if level == 0 {
+        return false;
+    }
+    let mut word = edit.load(Spot::of(near, index));
+    while word.is_small_of(level / 9) {
+        word = Word(edit.objects.node(word).slot_of(index).load(Relaxed));
+    }
+    word.is_node() && word.is_large()
 }
 
 /// Whether there is something at an index, which lies in a node or below the root. If so, goes past
