@@ -116,7 +116,8 @@ pub enum NumaPolicy {
     /// The node of the CPU that asks.
     #[default]
     Local,
-    /// Nodes in turn, by the index of the page, or of the block for larger ones.
+    /// Nodes in turn, by the index of the page, or of the block for larger ones: of an object's, by
+    /// that in the object.
     Interleave,
     /// This node only. Of a node that the machine does not have nothing can be had: as a switch it
     /// is refused by [`Vm::new`](crate::vm::Vm::new), as an attribute every page is refused with

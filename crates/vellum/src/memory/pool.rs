@@ -5,14 +5,15 @@
 //! is freed of that size refills it. The blocks come back as their last owner left them: nothing
 //! that leaves a pool is known to be zero, whatever the allocator does (`alloc.zero`).
 //!
-//! A stack a size, linked through a word of the blocks' own records, under a lock: a block of 2 MiB
-//! is taken some thousand times a second at most. Rejected: a list without locks (nothing to win at
-//! that rate), and clearing on the way in (whoever frees would pay for it).
+//! A stack a size and memory node, linked through a word of the blocks' own records, under a lock a
+//! size: a block of 2 MiB is taken some thousand times a second at most. A mapping takes from the
+//! nodes that its policy allows, the nearest first. Rejected: a list without locks (nothing to win
+//! at that rate), and clearing on the way in (whoever frees would pay for it).
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::frame::AllocRequest;
-use crate::machine::{Machine, Use};
+use crate::machine::{MAX_NODES, Machine, Use};
 use crate::memory::Memory;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Inner, Lock};
@@ -21,33 +22,33 @@ use crate::sync::{Inner, Lock};
 const NEXT: usize = 7;
 
 /// Both sizes' stacks.
-pub(crate) struct Pools([Stack; 2]);
+pub(crate) struct Pools([Stacks; 2]);
 
-struct Stack {
+struct Stacks {
     lock: Lock<Inner>,
     /// Blocks to hold at most.
     wanted: AtomicU64,
     /// Blocks held. Changed under the lock.
     kept: AtomicU64,
-    /// First frame of the uppermost block + 1. Under the lock.
-    top: AtomicU64,
+    /// First frame of the uppermost block of each memory node + 1. Under the lock.
+    tops: [AtomicU64; MAX_NODES],
 }
 
 impl Pools {
     pub const fn new() -> Pools {
         Pools(
             [const {
-                Stack {
+                Stacks {
                     lock: Lock::new(),
                     wanted: AtomicU64::new(0),
                     kept: AtomicU64::new(0),
-                    top: AtomicU64::new(0),
+                    tops: [const { AtomicU64::new(0) }; MAX_NODES],
                 }
             }; 2],
         )
     }
 
-    fn of(&self, order: Order) -> Option<&Stack> {
+    fn of(&self, order: Order) -> Option<&Stacks> {
         [Order::HUGE, Order::GIANT].iter().position(|&o| o == order).map(|i| &self.0[i])
     }
 }
@@ -60,9 +61,9 @@ impl<M: Machine> Memory<M> {
         self.with_memory(|| self.in_hand(|| self.fill_pool(stack, order, blocks)))
     }
 
-    fn fill_pool(&self, stack: &Stack, order: Order, blocks: u64) -> Result<(), NoMemory> {
+    fn fill_pool(&self, stack: &Stacks, order: Order, blocks: u64) -> Result<(), NoMemory> {
         // Under the lock, so that who keeps a block for what was wanted before has kept it.
-        while let Some(pfn) = self.pop(stack, order, true) {
+        while let Some(pfn) = self.pop(stack, order, None) {
             self.frames.give_back(&self.machine, pfn, order);
         }
         let wanted = || stack.wanted.load(Ordering::Relaxed).min(blocks);
@@ -83,18 +84,16 @@ impl<M: Machine> Memory<M> {
     }
 
     #[cold]
-    fn keep(&self, stack: &Stack, pfn: Pfn, order: Order) -> bool {
+    fn keep(&self, stack: &Stacks, pfn: Pfn, order: Order) -> bool {
         let m = &self.machine;
         stack.lock.lock_raw(m);
         let kept = stack.kept.load(Ordering::Relaxed);
         let wants = kept < stack.wanted.load(Ordering::Relaxed);
         if wants {
             m.frame(pfn, order, Use::Free);
-            self.frames
-                .record(pfn)
-                .word(NEXT)
-                .store(stack.top.load(Ordering::Relaxed), Ordering::Relaxed);
-            stack.top.store(pfn.0 + 1, Ordering::Relaxed);
+            let top = &stack.tops[self.frames.node_of(pfn).unwrap_or(0)];
+            let next = top.swap(pfn.0 + 1, Ordering::Relaxed);
+            self.frames.record(pfn).word(NEXT).store(next, Ordering::Relaxed);
             self.holds(stack, kept + 1);
         }
         // SAFETY: taken above, on this CPU; the chain is whole.
@@ -103,38 +102,42 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Under the pool's lock.
-    fn holds(&self, stack: &Stack, blocks: u64) {
+    fn holds(&self, stack: &Stacks, blocks: u64) {
         stack.kept.store(blocks, Ordering::Relaxed);
         self.frames.count_pool_op(&self.machine);
     }
 
-    fn take_from_pool(&self, order: Order) -> Option<Pfn> {
+    fn take_from_pool(&self, order: Order, want: &AllocRequest) -> Option<Pfn> {
         let stack = self.pools.of(order)?;
         if stack.kept.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.pop(stack, order, false)
+        self.pop(stack, order, Some(want))
     }
 
-    /// The uppermost block; with `surplus` only if there are more than the pool is to hold.
-    fn pop(&self, stack: &Stack, order: Order, surplus: bool) -> Option<Pfn> {
+    /// The uppermost block of the nearest node that the request allows; without one of any node,
+    /// and only if there are more than the pool is to hold.
+    fn pop(&self, stack: &Stacks, order: Order, want: Option<&AllocRequest>) -> Option<Pfn> {
         let m = &self.machine;
         stack.lock.lock_raw(m);
         let kept = stack.kept.load(Ordering::Relaxed);
-        let least = if surplus { stack.wanted.load(Ordering::Relaxed) } else { 0 };
-        let top = stack.top.load(Ordering::Relaxed).checked_sub(1).map(Pfn);
-        let top = top.filter(|_| kept > least);
-        if let Some(pfn) = top {
-            stack.top.store(
-                self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed),
-                Ordering::Relaxed,
-            );
+        let least = if want.is_none() { stack.wanted.load(Ordering::Relaxed) } else { 0 };
+        let local = AllocRequest::kernel(Use::Data);
+        let nodes = self.frames.nodes_for(m.cpu(), order, want.unwrap_or(&local));
+        let mut tops = nodes.iter().map(|&node| &stack.tops[usize::from(node)]);
+        let found = tops.find_map(|top| {
+            let first = top.load(Ordering::Relaxed).checked_sub(1).map(Pfn)?;
+            (kept > least).then_some((top, first))
+        });
+        if let Some((top, pfn)) = found {
+            let next = self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed);
+            top.store(next, Ordering::Relaxed);
             self.holds(stack, kept - 1);
             m.frame(pfn, order, Use::Data);
         }
         // SAFETY: taken above, on this CPU; the chain is whole.
         unsafe { stack.lock.unlock_raw(m) };
-        top
+        found.map(|(_, pfn)| pfn)
     }
 
     /// A block where nothing smaller will do. What CPUs keep is given back for it, however often
@@ -157,7 +160,7 @@ impl<M: Machine> Memory<M> {
         if !exactly {
             return self.frames.alloc(&self.machine, order, want);
         }
-        self.take_from_pool(order).map_or_else(|| self.alloc_exactly(order, want), Ok)
+        self.take_from_pool(order, want).map_or_else(|| self.alloc_exactly(order, want), Ok)
     }
 
     /// Gives back a block that was taken and that nobody saw.
@@ -174,16 +177,21 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn pooled_frames(&self) -> Option<u64> {
         let mut frames = 0;
         for (stack, order) in self.pools.0.iter().zip([Order::HUGE, Order::GIANT]) {
-            let (mut top, kept) =
-                (stack.top.load(Ordering::Relaxed), stack.kept.load(Ordering::Relaxed));
-            for _ in 0..kept {
-                let pfn = Pfn(top.checked_sub(1)?);
-                frames += order.frames();
-                top = self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed);
+            let (mut found, kept) = (0, stack.kept.load(Ordering::Relaxed));
+            for (node, top) in stack.tops.iter().enumerate() {
+                let mut next = top.load(Ordering::Relaxed);
+                while let Some(pfn) = next.checked_sub(1).map(Pfn) {
+                    if found == kept || self.frames.node_of(pfn) != Some(node) {
+                        return None;
+                    }
+                    found += 1;
+                    next = self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed);
+                }
             }
-            if top != 0 {
+            if found != kept {
                 return None;
             }
+            frames += kept * order.frames();
         }
         Some(frames)
     }

@@ -112,13 +112,20 @@ impl<M: Machine> Collapse<'_, M> {
             page.inspect(|page| self.object(page.0).attachments.keep())
         };
         let Some(page) = kept else { return Ok(()) };
-        let made = CollapseObject(self.0).collapse_at(page.0, page.1);
+        let is_one =
+            self.with_memory(|| self.in_hand(|| self.edit(space, |edit| self.says_one(edit, va))));
+        let made = match is_one {
+            Ok(true) => CollapseObject(self.0).collapse_at(page.0, page.1),
+            Ok(false) => Ok(false),
+            Err(error) => Err(error.into()),
+        };
         if made == Ok(true) {
             let _in_hand = self.hands.begin(&self.machine);
             self.edit(space, |edit| {
                 let table = self.descend(space, va);
                 let range = VaRange::new(va, Order::HUGE.bytes(), self.user_end());
                 if table.level == Level::ONE
+                    && table.node.state().listed() == 0
                     && self.shown_at(space, va) == Some(page)
                     && let Ok(range) = range
                 {
@@ -130,6 +137,21 @@ impl<M: Machine> Collapse<'_, M> {
         made.map(drop)
     }
 
+    /// Has the table above say of 2 MiB what a table of 4 KiB entries says by itself, as where a
+    /// mapping has grown in parts. `false` if that is not one region for all of it.
+    fn says_one(self, edit: &mut Edit<'_>, va: Va) -> Result<bool, NoMemory> {
+        let spot = self.descend(edit.space, va);
+        if spot.level != Level::ONE || spot.node.state().listed() == 0 {
+            return Ok(true);
+        }
+        let intervals = self.intervals(spot.node);
+        let ((end, own), parent) = (intervals.from(0), spot.node.parent());
+        let (ENTRIES, Some(_), Some((parent, slot))) = (end, own, parent) else { return Ok(false) };
+        self.intervals(self.node(parent)).set(edit, (slot, slot + 1), own)?;
+        intervals.set(edit, (0, ENTRIES), None)?;
+        Ok(true)
+    }
+
     /// The object, and the page of it, that a region shows at the start of 2 MiB that a leaf may
     /// map. Inside an epoch, or under the mmap lock.
     fn shown_at(self, space: &SpaceRecord, va: Va) -> Option<(SlabRef, u64)> {
@@ -137,9 +159,7 @@ impl<M: Machine> Collapse<'_, M> {
         let (seen, last) = (self.seen(space, va)?, self.seen(space, last)?);
         let page = seen.region.object_at(va)?;
         let is_all = seen.spot.region == last.spot.region && !seen.attrs.rights().is_none();
-        // A table whose list names several regions has others between.
-        let is_listed = seen.spot.level == Level::ONE && seen.spot.node.state().listed() != 0;
-        (is_all && !is_listed && BlockFault(self.0).may_fit(&seen, page)).then_some(page)
+        (is_all && BlockFault(self.0).may_fit(&seen, page)).then_some(page)
     }
 
     /// Fills a huge frame with the pages of a table that nobody reaches any more, stored as a run

@@ -121,7 +121,7 @@ impl<'v, M: Machine> Poison<'v, M> {
     /// a fault. Nothing is held.
     fn poison_of_object(self, page: &PageOfObject, va: Va) -> Result<Poisoned, PoisonError> {
         let PageOfObject { object, index, frame, ref want } = *page;
-        let want = AllocRequest { use_: Use::Object, ..*want };
+        let want = AllocRequest { use_: Use::Object, index, ..*want };
         let new = self.frames.alloc(&self.machine, Order::BASE, &want);
         // Nothing happens where there is no memory for either.
         let new = new.and_then(|new| {

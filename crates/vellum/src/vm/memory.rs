@@ -9,6 +9,8 @@ use crate::vm::Vm;
 impl<M: Machine> Vm<M> {
     /// Has the pool of `order` hold `blocks` blocks: takes what is missing from the allocator,
     /// gives back what is too much. Of two calls at once the one has the last word that came last.
+    /// Blocks come from this CPU's memory node and then from the others; a mapping gets one of the
+    /// nodes that its policy allows, the nearest first.
     ///
     /// # Errors
     /// [`NoMemory`] if the allocator has not enough blocks of that size, after it looked as a fault

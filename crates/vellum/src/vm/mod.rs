@@ -103,8 +103,10 @@ impl<M: Machine> Vm<M> {
     /// # Safety
     /// - `meta` is memory of [`Vm::layout`]`(machine.topology())`, all zero, nobody else's while
     ///   the value lives.
-    /// - It is not handed to another `Vm` while a [`Space`](crate::space::Space) of this one still
-    ///   exists: by its address spaces say whose they are.
+    /// - It is not handed to another `Vm` while a [`Space`](crate::space::Space), an [`Object`],
+    ///   [`Grabbed`] pages, a [`PageRun`](crate::machine::PageRun) or its answer, or a
+    ///   [`Trie`](crate::unstable::Trie) of this one still exists: by its address they say whose
+    ///   they are.
     /// - The frames of the topology are nobody else's while the value lives, but for those that the
     ///   caller reserves before anything is allocated. If `meta` lies in them the caller reserves
     ///   it.

@@ -112,7 +112,9 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// As [`map`](Vm::map); [`SpaceError::Part`] for the part of the object;
-    /// [`SpaceError::LeafSize`] for leaves of more than 4 KiB.
+    /// [`SpaceError::LeafSize`] for leaves of more than 4 KiB; [`SpaceError::Rights`] for the right
+    /// to write where the contents are sealed, or for what a device does not give;
+    /// [`SpaceError::Kernel`] for memory of the kernel's own.
     ///
     /// # Panics
     /// If `space` or the object is another `Vm`'s.
@@ -133,7 +135,8 @@ impl<M: Machine> Vm<M> {
     /// [`map_object`](Vm::map_object).
     ///
     /// # Errors
-    /// As [`map_object`](Vm::map_object).
+    /// As [`map_object`](Vm::map_object), but seals forbid nothing here; [`SpaceError::Device`] for
+    /// a device.
     ///
     /// # Panics
     /// If `space` or the object is another `Vm`'s.
@@ -168,7 +171,8 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region,
-    /// [`SpaceError::NoMemory`]. Nothing changed.
+    /// [`SpaceError::NoMemory`], [`SpaceError::Rights`] if part of it shows sealed contents that
+    /// would be written, or a device that does not give the right. Nothing changed.
     ///
     /// # Panics
     /// If `space` is another `Vm`'s.
@@ -258,7 +262,9 @@ impl<M: Machine> Vm<M> {
     /// will get on. Waits for nobody but other changes of the same entry, for CPUs that must drop a
     /// translation when a shared page is replaced, for a fork of the space that is under way, and,
     /// before it finds that there is no memory, for calls under way on other CPUs that may give
-    /// some back.
+    /// some back; for a page of an object also for who has it in hand, and for its pager. Takes the
+    /// mmap lock before it refuses an access, and after 16 attempts that others undid. The caller
+    /// holds no lock.
     ///
     /// # Errors
     /// [`FaultError`]; nothing changed.
@@ -362,8 +368,10 @@ impl<M: Machine> Vm<M> {
     /// are copied first; rights and other spaces' contents stay what they are.
     ///
     /// # Errors
-    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all;
-    /// [`FaultError::NoMemory`]. Whole pages below that address have been written; nothing changed
+    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all, and
+    /// for those that show an object to others, too, and do not give the right to write;
+    /// [`FaultError::NoMemory`]; where an object is shown as a program's store, but for the rights.
+    /// Whole pages below that address have been written; nothing changed
     /// at the page that failed or above it. [`write_forced_part`](Vm::write_forced_part) says how
     /// many bytes that were.
     ///

@@ -55,6 +55,64 @@ fn a_pool_that_cannot_be_filled_says_so_keeps_what_it_got_and_serves_exact_mappi
 }
 
 #[test]
+fn a_mapping_gets_blocks_of_a_pool_from_the_nodes_that_its_policy_allows() {
+    let spans = [(512, 8 * 512), (9 * 512, 8 * 512)];
+    let fx: Fixture = Fixture::new(Flat::new(nodes(1, &spans), MmuRules::X86_64), no_thp());
+    let space = fx.vm.create().unwrap();
+    let pooled = || fx.vm.audit(&[&space]).unwrap().pool_frames / 512;
+    let at = |block: u64| Va(AT.0 + block * MIB2);
+    let touch = |block, numa| {
+        fx.map(&space, at(block), MIB2, Attrs { numa, ..EXACTLY_HUGE });
+        fx.vm.fault(&space, at(block), Access::Write)?;
+        Ok(fx.m().topology().node_of(fx.frame(&space, at(block))).unwrap())
+    };
+    let gone = |block| fx.vm.unmap(&space, at(block), MIB2).unwrap();
+    // The CPU is of node 0, and so is what the pool takes.
+    fx.vm.pool(Order::HUGE, 2).unwrap();
+    assert_eq!((touch(0, Some(NumaPolicy::Bind(1))), pooled()), (Ok(1), 2));
+    assert_eq!(touch(1, Some(NumaPolicy::Bind(2))), Err(FaultError::NoMemory));
+    assert_eq!((touch(2, None), touch(3, None), pooled()), (Ok(0), Ok(0), 0));
+    // One of each.
+    for (block, numa, node) in [
+        (4, Some(NumaPolicy::Prefer(1)), 1),
+        (5, Some(NumaPolicy::Interleave), 1),
+        (6, Some(NumaPolicy::Interleave), 0),
+        (7, Some(NumaPolicy::Bind(0)), 0),
+        (8, Some(NumaPolicy::Bind(1)), 1),
+        (9, None, 0),
+    ] {
+        gone(if node == 0 { 0 } else { 2 });
+        gone(if node == 0 { 2 } else { 0 });
+        assert_eq!(pooled(), 2);
+        assert_eq!((touch(block, numa), pooled()), (Ok(node), 1), "{numa:?}");
+        // The other one will do where the policy has no better, and the nodes have none.
+        gone(block);
+        assert_eq!((touch(0, Some(NumaPolicy::Bind(1))), touch(2, None)), (Ok(1), Ok(0)));
+    }
+    assert_eq!(pooled(), 0);
+    gone(0);
+    assert_eq!((touch(10, None), pooled()), (Ok(1), 0), "the pool before the allocator");
+    fx.vm.pool(Order::HUGE, 0).unwrap();
+    fx.end([space]);
+}
+
+#[test]
+fn a_task_that_is_to_end_gives_its_block_back_to_the_pool() {
+    for zeroing in ["off", "on"] {
+        let fx = old_fixture(8192, &[("alloc.zero", zeroing), ("preempt", "voluntary")]);
+        let space = fx.vm.create().unwrap();
+        fx.vm.pool(Order::HUGE, 1).unwrap();
+        fx.map(&space, AT, MIB2, EXACTLY_HUGE);
+        fx.m().stop_after(0);
+        assert_eq!(fx.vm.fault(&space, AT, Access::Write), Err(FaultError::Stopped));
+        fx.m().stop_after(u64::MAX);
+        assert_eq!(fx.vm.audit(&[&space]).unwrap().pool_frames, 512, "alloc.zero={zeroing}");
+        fx.vm.pool(Order::HUGE, 0).unwrap();
+        fx.end([space]);
+    }
+}
+
+#[test]
 fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared() {
     let fx = Rc::new(followed(&[]));
     assert_eq!(fx.vm.pool(Order::HUGE, 1), Ok(()));

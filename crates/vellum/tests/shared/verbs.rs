@@ -171,3 +171,61 @@ fn poisoned<C: Arch>() {
     fx.check(&[&space, &child, &other]);
     ends(fx, object, [space, child, other]);
 }
+
+/// Two nodes of which each has half of the memory, in turn.
+fn interleaved() -> Fixture {
+    let config = Config { numa: NumaPolicy::Interleave, ..no_around() };
+    let machine = Flat::new(nodes(1, &[(512, 8192), (512 + 8192, 8192)]), MmuRules::X86_64);
+    Fixture::new(machine, config)
+}
+
+/// Two spaces that see an object at an odd distance touch every other page of it each.
+#[test]
+fn pages_of_an_object_take_nodes_in_turn_by_their_index_in_it() {
+    let (fx, pages) = (interleaved(), 1024);
+    let object = fx.object(pages * KIB4);
+    let even = fx.with_object(AT, pages * KIB4, &object);
+    let odd = fx.vm.create().unwrap();
+    let part = ObjectPart { object: &object, offset: KIB4 };
+    fx.vm.map_object(&odd, Placement::At(AT), (pages - 1) * KIB4, RW, part).unwrap();
+    let node = |space, va| fx.m().topology().node_of(fx.frame(space, va)).unwrap() as u64;
+    // The first of each table is made with its table.
+    for page in (0..16).chain(512..528) {
+        let odd_page = page % 2 == 1;
+        let (space, first) = if odd_page { (&odd, 1) } else { (&even, 0) };
+        let va = page_at(page - first);
+        fx.poke(space, va, page).unwrap();
+        assert_eq!(node(space, va), page % 2, "a fault on page {page}");
+        // Where the copy of a bad page comes from.
+        fx.vm.poison(space, va).unwrap();
+        assert_eq!(fx.peek(space, va), Ok(page));
+        assert_eq!(node(space, va), page % 2, "the copy of page {page}");
+    }
+    for page in 16..20 {
+        fx.vm.objects().write(&object, page * KIB4, &[1]).1.unwrap();
+        assert_eq!(fx.peek(&even, page_at(page)), Ok(1));
+        assert_eq!(node(&even, page_at(page)), page % 2, "a write of page {page}");
+    }
+    ends(fx, object, [even, odd]);
+}
+
+/// The same of blocks, at a distance of a block.
+#[test]
+fn blocks_of_an_object_take_nodes_in_turn_by_their_index_in_it() {
+    let fx = interleaved();
+    let object = fx.object(4 * MIB2);
+    let attrs = Attrs { thp: Some(HugeAdvice::Huge), ..RW };
+    let spaces = [0, MIB2].map(|offset| {
+        let (space, part) = (fx.vm.create().unwrap(), ObjectPart { object: &object, offset });
+        fx.vm.map_object(&space, Placement::At(AT), 3 * MIB2, attrs, part).unwrap();
+        space
+    });
+    for block in 0..4 {
+        let first = block % 2;
+        let (space, va) = (&spaces[first as usize], page_at(512 * (block - first)));
+        fx.poke(space, va, block).unwrap();
+        let node = fx.m().topology().node_of(fx.frame(space, va));
+        assert_eq!((fx.leaf(space, va).level, node), (Level::TWO, Some(first as usize)));
+    }
+    ends(fx, object, spaces);
+}

@@ -93,7 +93,8 @@ impl<M: Machine> BlockFault<'_, M> {
         (object, index): (SlabRef, u64),
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let (space, want) = (seen.space, self.want_block(seen, Order::HUGE));
+        let (space, want) =
+            (seen.space, AllocRequest { index, ..self.want_block(seen, Order::HUGE) });
         let _in_hand = self.hands.begin(&self.machine);
         let path = self.unlinked_path(seen.spot.at, ask.va, Level::TWO)?;
         // The attachment may go with the epoch, and the object with it.

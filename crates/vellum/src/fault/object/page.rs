@@ -74,7 +74,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 }
                 Present::Ahead => return Ok(Step::FetchNext),
                 Present::Absent(place) if record.pager().is_none() => {
-                    let want = AllocRequest { use_: Use::Object, ..self.want(&seen) };
+                    let want = AllocRequest { use_: Use::Object, index, ..self.want(&seen) };
                     let zeros = (&want, ask.va);
                     if let Some(pfn) = self.make_page_near((object, index), place, zeros, &epoch) {
                         let page = (pfn, self.frames.record(pfn));
@@ -402,7 +402,8 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         epoch: EpochGuard<'_, M>,
         (object, index): (SlabRef, u64),
     ) -> Result<Step, FaultError> {
-        let (space, want) = (seen.space, self.want(seen));
+        // Nodes take turns by the index in the object, which all spaces have in common.
+        let (space, want) = (seen.space, AllocRequest { index, ..self.want(seen) });
         let _in_hand = self.hands.begin(&self.machine);
         let path = self.0.unlinked_path(seen.spot.at, ask.va, Level::ONE)?;
         // The attachment may go with the epoch, and the object with it.

@@ -77,15 +77,34 @@ impl Frames {
         order: Order,
         request: &AllocRequest,
     ) -> Result<Pfn, NoMemory> {
-        let node = match request.policy {
+        self.alloc_on(m, cpu, self.wanted_node(cpu, order, request), order, request)
+    }
+
+    /// The node that a request is to be served from before all others, which may be none there is.
+    #[inline]
+    fn wanted_node(&self, cpu: usize, order: Order, request: &AllocRequest) -> usize {
+        match request.policy {
             NumaPolicy::Local => self.home(cpu),
             // Blocks take turns, too: their first pages all have even indices.
             NumaPolicy::Interleave => (request.index / order.frames() % self.nodes as u64) as usize,
             NumaPolicy::Bind(node) => node as usize,
             NumaPolicy::Prefer(node) if (node as usize) < self.nodes => node as usize,
             NumaPolicy::Prefer(_) => self.home(cpu),
-        };
-        self.alloc_on(m, cpu, node, order, request)
+        }
+    }
+
+    /// The nodes that may serve a request of a CPU, in the order in which they are asked.
+    pub(crate) fn nodes_for(&self, cpu: usize, order: Order, request: &AllocRequest) -> &[u8] {
+        match self.wanted_node(cpu, order, request) {
+            node if node < self.nodes => self.nodes_from(node, request.policy),
+            _ => &[],
+        }
+    }
+
+    /// The same where the first one is known.
+    pub(super) fn nodes_from(&self, node: usize, policy: NumaPolicy) -> &[u8] {
+        let nodes = if let NumaPolicy::Bind(_) = policy { 1 } else { self.nodes };
+        &self.order[node][..nodes]
     }
 
     /// Whatever is not on the stack: first from the cpu buddy, which serves most of the rest.

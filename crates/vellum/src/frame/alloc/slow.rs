@@ -1,7 +1,6 @@
 //! An allocation that the stack of this CPU's magazine could not serve.
 
 use crate::addr::{Order, Pfn};
-use crate::config::NumaPolicy;
 use crate::error::NoMemory;
 use crate::frame::alloc::on_node::NodeAlloc;
 use crate::frame::alloc::request::{AllocRequest, Contention};
@@ -69,10 +68,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
     #[inline(never)]
     fn try_all_nodes(&self, wanted: usize) -> Result<Pfn, NoMemory> {
         let (m, order, contention) = (self.m, self.order, &self.contention);
-        let nodes = match self.request.policy {
-            NumaPolicy::Bind(_) => &self.frames.order[wanted][..1],
-            _ => &self.frames.order[wanted][..self.frames.nodes],
-        };
+        let nodes = self.frames.nodes_from(wanted, self.request.policy);
         let (mut asked, mut drained, mut alone, mut rounds) = (1, false, false, 0);
         loop {
             for &node in &nodes[asked..] {

@@ -163,6 +163,41 @@ fn whom_the_advice_gives_a_leaf_the_region_decides() {
 type Beside = (&'static str, fn(&Blocks<X86_64>), &'static [(u64, &'static [u64])]);
 
 /// With each act between any two of its steps, and after it.
+/// As memory that a program gets in parts and shares. What the table said of it by itself holds for
+/// the leaf, and for what is mapped there later.
+#[test]
+fn what_a_mapping_grew_by_becomes_a_block_under_one_leaf() {
+    for (first, neighbour) in [(1, false), (300, true)] {
+        let blocks = pages_of::<X86_64>(1024, 4096);
+        let (fx, space) = (&blocks.fx, blocks.fx.vm.create().unwrap());
+        if neighbour {
+            fx.map(&space, Va(AT.0 - MIB2), 3 * MIB2, RW);
+            fx.vm.unmap(&space, AT, MIB2).unwrap();
+        }
+        blocks.map(&space, AT, 0, first, RW);
+        let mut end = first;
+        while end < 512 {
+            let grown = (end + 100).min(512);
+            let to = Placement::At(AT);
+            assert_eq!(fx.vm.remap(&space, AT, end * KIB4, grown * KIB4, to), Ok(AT));
+            end = grown;
+        }
+        (0..512).for_each(|page| fx.poke(&space, page_at(page), page).unwrap());
+        assert_eq!(blocks.advise(&space, AT, MIB2), Ok(()));
+        assert_eq!(blocks.blocks(), 1);
+        (0..512).for_each(|page| assert_eq!(fx.peek(&space, page_at(page)), Ok(page)));
+        assert!(blocks.is_huge(&space, AT));
+        fx.check(&[&space, &blocks.space]);
+        fx.vm.protect(&space, page_at(7), KIB4, Rights::READ).unwrap();
+        fx.vm.unmap(&space, page_at(8), KIB4).unwrap();
+        assert_eq!(fx.poke(&space, page_at(7), 1), Err(FaultError::Rights));
+        assert_eq!(fx.peek(&space, page_at(8)), Err(FaultError::Unmapped));
+        fx.poke(&space, page_at(9), 1).unwrap();
+        fx.vm.unmap(&space, AT, MIB2).unwrap();
+        blocks.ends([space]);
+    }
+}
+
 #[test]
 fn acts_beside_a_collapse_lose_nothing() {
     let acts: [Beside; 8] = [
