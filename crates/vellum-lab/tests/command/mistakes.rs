@@ -74,6 +74,9 @@ fn a_switch_or_value_that_does_not_exist() {
     for value in ["512", "off", "-1"] {
         run(&format!("collapse.none={value}"), "it takes PAGES, 0 to 511");
     }
+    for value in ["0", "off", "-1", "10s", "4294967296"] {
+        run(&format!("collapse.sleep={value}"), "it takes MILLISECONDS, from 1 on");
+    }
     run("colapse.scan=off", "did you mean `collapse.scan`");
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=alway"], 2, "it takes");
     refused(
