@@ -91,7 +91,7 @@ what it means, and where it does not help. Marks: p predicted, f fitted, g rests
 Examples:
   vellum repro colour
   vellum repro colour --machine milan
-  vellum repro colour --on host
+  vellum repro colour --on host    measured, and beside it what --machine host says of the same
   vellum repro --json";
 
 /// What there is to run again, as the experiments themselves say it.
