@@ -376,3 +376,36 @@ fn help_is_help_and_not_an_error() {
         assert!(repro.lines().any(|l| l.trim_start().starts_with(name)), "{name}: {repro}");
     }
 }
+
+/// Answers, help and version alike; a reader that went away is no mistake.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_answer_that_a_full_disk_loses_is_an_error_with_its_name() {
+    use std::process::{Command, Stdio};
+    let t = small();
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["record", "--help"],
+        &["machines"],
+        &["switches", "--json"],
+        &["trace", "info", t.path()],
+        &["run", "--trace", t.path(), "--machine", "tiny"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+        let said = command.args(args).stdout(full).output().expect("it runs");
+        let err = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(1), "{args:?}: {err}");
+        let named = err.lines().filter(|line| line.starts_with("vellum: writing the output: "));
+        assert_eq!(named.count(), 1, "{args:?}: {err}");
+
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut gone = command.spawn().expect("it runs");
+        drop(gone.stdout.take());
+        let said = gone.wait_with_output().expect("it ends");
+        assert_eq!(said.status.code(), Some(0), "{args:?}");
+        assert!(!String::from_utf8_lossy(&said.stderr).contains("writing"), "{args:?}");
+    }
+}
