@@ -91,7 +91,7 @@ what it means, and where it does not help. Marks: p predicted, f fitted, g rests
 Examples:
   vellum repro colour
   vellum repro colour --machine milan
-  vellum repro colour --on host
+  vellum repro colour --on host    measured, and beside it what --machine host says of the same
   vellum repro --json";
 
 /// What there is to run again, as the experiments themselves say it.
@@ -165,7 +165,7 @@ pub struct RecordArgs {
     /// Keep accesses for so long; later, only first touches
     #[arg(long = "for", value_name = "DURATION")]
     pub keep: Option<String>,
-    /// End each run after this time, and keep the trace: for services
+    /// End each run after this time (5 and 5s are five seconds), and keep the trace: for services
     #[arg(long, value_name = "DURATION")]
     pub stop_after: Option<String>,
     /// The signal that ends a run, by name or number

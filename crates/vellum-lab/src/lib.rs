@@ -34,6 +34,7 @@ pub mod switches;
 pub mod text;
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -48,7 +49,12 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return usage(&e, &args),
     };
-    match commands::run(cli) {
+    ended(commands::run(cli))
+}
+
+/// The error, named unless nobody reads the output any more, and the code to exit with.
+fn ended(result: Result<(), LabError>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             if e != LabError::OutputClosed {
@@ -65,7 +71,7 @@ fn usage(e: &clap::Error, args: &[OsString]) -> ExitCode {
         DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
     };
     if matches!(e.kind(), DisplayHelp | DisplayVersion) {
-        return if e.print().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        return ended(e.print().and_then(|()| io::stdout().flush()).map_err(LabError::output));
     }
     if e.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
         let command = pasted::command();

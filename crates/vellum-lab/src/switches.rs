@@ -18,7 +18,7 @@
 
 use vellum::config::Config;
 use vellum::error::ConfigError;
-use vellum_trace::Header;
+use vellum_trace::{Header, printable};
 
 use crate::cli::Choices;
 use crate::error::LabError;
@@ -38,13 +38,21 @@ pub struct Switch {
 }
 
 /// What a replay does beside the library, which has no thread of its own.
-const OF_REPLAY: [Switch; 2] = [
+const OF_REPLAY: [Switch; 3] = [
     Switch {
         name: "collapse.scan",
         values: "off|PAGES, from 1 on",
         default: "off",
         trades: "huge pages later where there were none at first, for copying and memory that \
-                 nobody uses: Linux's khugepaged, which looks at so many pages each 10 s",
+                 nobody uses: Linux's khugepaged, each of whose scans looks at so many \
+                 pages (pages_to_scan)",
+    },
+    Switch {
+        name: "collapse.sleep",
+        values: "MILLISECONDS, from 1 on",
+        default: "10000",
+        trades: "the time from a scan of collapse.scan to the next: huge pages sooner, for more \
+                 scans (scan_sleep_millisecs)",
     },
     Switch {
         name: "collapse.none",
@@ -55,7 +63,7 @@ const OF_REPLAY: [Switch; 2] = [
     },
 ];
 
-/// All switches: the library's, then the two of a replay.
+/// All switches: the library's, then those of a replay.
 pub fn switches() -> impl Iterator<Item = Switch> {
     let of_library = vellum::config::SWITCHES.iter().map(|s| {
         let (name, values, default, trades) = (s.name, s.values, s.default, s.trades);
@@ -111,6 +119,7 @@ impl Variant {
         };
         let taken = match name {
             "collapse.scan" => self.collapse.set_pages(value),
+            "collapse.sleep" => self.collapse.set_sleep(value),
             _ => self.collapse.set_most_missing(value),
         };
         taken.then_some(()).ok_or(ConfigError::BadValue(switch.values))
@@ -140,8 +149,61 @@ pub const LINUX: &[(&str, &str)] = &[
     ("cow.huge", "split"),
 ];
 
-/// `pages_to_scan`, 8 blocks; `max_ptes_none` is as here. Basis: outside, Linux's sources.
+/// `pages_to_scan`, 8 blocks; the rest is as here. Basis: outside, Linux's sources.
 const LINUX_SCAN: (&str, &str) = ("collapse.scan", "4096");
+
+/// A setting of khugepaged, and the switch that says it.
+struct Recorded<'h> {
+    /// Its file.
+    file: &'static str,
+    /// What the file said, with no pause at all as the shortest one.
+    said: &'h str,
+    switch: &'static str,
+}
+
+impl Recorded<'_> {
+    /// Whether the trace has the setting, and its value is none that Linux takes.
+    fn is_damaged(&self) -> bool {
+        !self.said.is_empty() && !self.is_valid()
+    }
+
+    /// The switch may take words, too.
+    fn is_valid(&self) -> bool {
+        self.said.parse::<u32>().is_ok() && Variant::defaults().set(self.switch, self.said).is_ok()
+    }
+}
+
+/// The recorded host's khugepaged.
+fn khugepaged(recorded: &Header) -> [Recorded<'_>; 3] {
+    let host = &recorded.host_khugepaged;
+    let of = |file, said, switch| Recorded { file, said, switch };
+    let sleep = match host.scan_sleep_millisecs.as_str() {
+        "0" => "1",
+        said => said,
+    };
+    [
+        of("scan_sleep_millisecs", sleep, "collapse.sleep"),
+        of("pages_to_scan", host.pages_to_scan.as_str(), "collapse.scan"),
+        of("max_ptes_none", host.max_ptes_none.as_str(), "collapse.none"),
+    ]
+}
+
+/// A line for each setting of khugepaged that the trace has and that cannot be one.
+pub fn damaged(recorded: &Header) -> Vec<String> {
+    let linux = linux(recorded);
+    let damaged = khugepaged(recorded).into_iter().filter(Recorded::is_damaged);
+    let line = |r: Recorded<'_>| {
+        format!(
+            "note: the trace says `{}` of the recorded host's {}, which is no value of it; Linux's \
+             own choice is taken, {}={}",
+            printable(r.said),
+            r.file,
+            r.switch,
+            linux.get(r.switch)
+        )
+    };
+    damaged.map(line).collect()
+}
 
 /// What the kernel of the host that was recorded does, as far as switches can say it. Where the
 /// trace does not tell, as the kernel's own defaults: huge pages always, one of them of zeros, and
@@ -161,9 +223,12 @@ pub fn linux(recorded: &Header) -> Variant {
     };
     let zeros = if recorded.host_thp_zero_page.trim() == "0" { "off" } else { "page" };
     let mut linux = Variant { name: "linux".to_owned(), ..Variant::defaults() };
-    let recorded = [("thp", thp), ("object.huge", shmem), ("zero.huge", zeros)];
-    for (name, value) in LINUX.iter().chain(&recorded).chain([&LINUX_SCAN]) {
+    let own = [("thp", thp), ("object.huge", shmem), ("zero.huge", zeros)];
+    for (name, value) in LINUX.iter().chain(&own).chain([&LINUX_SCAN]) {
         linux.set(name, value).expect("a switch that there is takes this value");
+    }
+    for setting in khugepaged(recorded).iter().filter(|s| s.is_valid()) {
+        linux.set(setting.switch, setting.said).expect("it was tried");
     }
     linux
 }
@@ -266,6 +331,8 @@ fn plain(name: &str, values: &'static str) -> &'static str {
         "clear.order" => "ascending",
         "clear.stores" => "cached",
         "collapse.none" => "0",
+        // It never comes back.
+        "collapse.sleep" => "4294967295",
         _ => all
             .clone()
             .find(|v| matches!(*v, "never" | "off" | "none"))
@@ -317,6 +384,7 @@ fn nearest(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vellum_trace::Khugepaged;
 
     fn strings(s: &[&str]) -> Vec<String> {
         s.iter().map(|s| (*s).to_owned()).collect()
@@ -383,6 +451,34 @@ mod tests {
         let shmem = "always [within_size] advise never deny force".to_owned();
         let within = Header { host_thp_shmem: shmem, ..Header::default() };
         assert_eq!(linux(&within).get("object.huge"), "always");
+    }
+
+    #[test]
+    fn the_base_scans_as_the_recorded_host_did_where_the_trace_has_that() {
+        let of = |sleep: &str, pages: &str, none: &str| {
+            let [scan_sleep_millisecs, pages_to_scan, max_ptes_none] =
+                [sleep, pages, none].map(str::to_owned);
+            let host_khugepaged = Khugepaged { scan_sleep_millisecs, pages_to_scan, max_ptes_none };
+            let recorded = Header { host_khugepaged, ..Header::default() };
+            let base = linux(&recorded);
+            let values = ["collapse.sleep", "collapse.scan", "collapse.none"];
+            (values.map(|name| base.get(name).to_owned()).join(" "), damaged(&recorded))
+        };
+        assert_eq!(of("500", "512", "0"), ("500 512 0".to_owned(), vec![]));
+        assert_eq!(of("", "", ""), ("10000 4096 511".to_owned(), vec![]), "older traces");
+        assert_eq!(of("", "512", ""), ("10000 512 511".to_owned(), vec![]), "one of them");
+        assert_eq!(of("0", "4294967295", "511").0, "1 4294967295 511", "the bounds");
+        for [sleep, pages, none] in [
+            ["soon", "off", "512"],
+            ["-1", "0", "-1"],
+            ["4294967296", "5 12", "0x10"],
+            ["1e3", "+8", "1\u{1b}[2J"],
+        ] {
+            let (base, notes) = of(sleep, pages, none);
+            assert_eq!((base.as_str(), notes.len()), ("10000 4096 511", 3), "{notes:?}");
+            assert!(notes.iter().all(|n| n.lines().count() == 1 && !n.contains('\u{1b}')));
+            assert!(notes[1].contains(pages) && notes[1].contains("collapse.scan=4096"));
+        }
     }
 
     #[test]

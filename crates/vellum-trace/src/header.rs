@@ -36,6 +36,18 @@ pub struct NativeRun {
     pub thp_off: bool,
 }
 
+/// Files of `/sys/kernel/mm/transparent_hugepage/khugepaged` of the recording host, as they read;
+/// empty if unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Khugepaged {
+    /// `scan_sleep_millisecs`: time from a scan to the next.
+    pub scan_sleep_millisecs: String,
+    /// `pages_to_scan`: what a scan looks at.
+    pub pages_to_scan: String,
+    /// `max_ptes_none`: how many pages of a huge page may be missing.
+    pub max_ptes_none: String,
+}
+
 /// The beginning of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Header {
@@ -57,6 +69,8 @@ pub struct Header {
     pub host_thp_zero_page: String,
     /// `shmem_enabled` beside it: as `enabled`, for shared memory.
     pub host_thp_shmem: String,
+    /// What is set there of the collapse in the background.
+    pub host_khugepaged: Khugepaged,
     /// Sampling windows as the user wrote them; empty if every access was kept.
     pub window: String,
     /// Figures of the native run, if there was one.
@@ -88,6 +102,9 @@ const T_NATIVE: u64 = 8;
 const T_THP_DEFRAG: u64 = 9;
 const T_THP_ZERO_PAGE: u64 = 10;
 const T_THP_SHMEM: u64 = 11;
+const T_SCAN_SLEEP: u64 = 12;
+const T_SCAN_PAGES: u64 = 13;
+const T_SCAN_NONE: u64 = 14;
 
 fn clip(s: &str, max: usize) -> &str {
     let mut end = s.len().min(max);
@@ -131,6 +148,9 @@ impl Header {
             (T_THP_DEFRAG, &self.host_thp_defrag),
             (T_THP_ZERO_PAGE, &self.host_thp_zero_page),
             (T_THP_SHMEM, &self.host_thp_shmem),
+            (T_SCAN_SLEEP, &self.host_khugepaged.scan_sleep_millisecs),
+            (T_SCAN_PAGES, &self.host_khugepaged.pages_to_scan),
+            (T_SCAN_NONE, &self.host_khugepaged.max_ptes_none),
         ] {
             if !said.is_empty() {
                 field(&mut out, tag, clip(said, MAX_TEXT).as_bytes());
@@ -180,6 +200,9 @@ impl Header {
                 T_THP_DEFRAG => h.host_thp_defrag = text(value)?,
                 T_THP_ZERO_PAGE => h.host_thp_zero_page = text(value)?,
                 T_THP_SHMEM => h.host_thp_shmem = text(value)?,
+                T_SCAN_SLEEP => h.host_khugepaged.scan_sleep_millisecs = text(value)?,
+                T_SCAN_PAGES => h.host_khugepaged.pages_to_scan = text(value)?,
+                T_SCAN_NONE => h.host_khugepaged.max_ptes_none = text(value)?,
                 T_WINDOW => h.window = text(value)?,
                 T_NATIVE => {
                     let mut v = Bytes::new(value);
@@ -214,6 +237,11 @@ mod tests {
             host_thp_defrag: "always defer defer+madvise [madvise] never".into(),
             host_thp_zero_page: "1".into(),
             host_thp_shmem: "always within_size advise [never] deny force".into(),
+            host_khugepaged: Khugepaged {
+                scan_sleep_millisecs: "5000".into(),
+                pages_to_scan: "512".into(),
+                max_ptes_none: "0".into(),
+            },
             native: Some(NativeRun { minor_faults: 79_902, thp_off: true, ..NativeRun::default() }),
             ..Header::default()
         };

@@ -37,7 +37,7 @@ mod writer;
 
 pub use error::TraceError;
 pub use event::{Advice, Call, Event, Flags, Map, MapKind, Prot};
-pub use header::{Header, NativeRun, Recorder, printable};
+pub use header::{Header, Khugepaged, NativeRun, Recorder, printable};
 pub use reader::{Sums, TraceReader, read_totals};
 pub use totals::Totals;
 pub use writer::{LEVEL_FAST, LEVEL_SMALL, TraceWriter};

@@ -172,6 +172,23 @@ impl<M: Machine> Platform<M> {
         }
     }
 
+    /// Counts what entries map of objects, in pages of 4 KiB, and of how many of those pages an
+    /// entry is the only one.
+    #[inline]
+    pub fn count_object(&self, entries: i64, pages: i64) {
+        self.machine.preempt_off();
+        self.count_object_here(entries, pages);
+        self.machine.allow_preemption();
+    }
+
+    /// The same; preemption is off already.
+    #[inline(always)]
+    pub fn count_object_here(&self, entries: i64, pages: i64) {
+        let counters = self.counters_here();
+        counters.add(Counter::ObjectRss, entries);
+        counters.add(Counter::Mapped, pages);
+    }
+
     /// Counts a fault that was served by a fresh page of 2 MiB or more; preemption is off already.
     pub fn count_large(&self, order: Order) {
         self.machine.work(Work::Large, 1);

@@ -129,6 +129,9 @@ counters! {
     /// Gauge: pages of objects that at least one entry of 4 KiB maps, and 512 for each block that
     /// at least one of 2 MiB maps. A page that is mapped in both ways counts twice.
     Mapped = "nr_mapped",
+    /// Gauge: pages of objects that entries map, one for each entry, and 512 for each of 2 MiB:
+    /// what they add to the resident sets of all spaces.
+    ObjectRss = "nr_object_rss",
     /// Gauge: nodes of tries, those that wait to be freed included.
     ObjectNodes = "object_nodes",
     /// Nodes of tries that lookups and cursors have visited.

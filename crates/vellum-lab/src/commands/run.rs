@@ -145,7 +145,11 @@ fn page(
     // A swept machine is not the one that ran the program.
     let here = if args.sweep.is_some() { &[] } else { results };
     let time = native_time(trace, machine, here);
-    for line in notes(trace, results, args.files).iter().chain(&time) {
+    let damaged = match args.choices {
+        Choices::Linux => switches::damaged(&trace.header),
+        Choices::Vellum => Vec::new(),
+    };
+    for line in notes(trace, results, args.files).iter().chain(&time).chain(&damaged) {
         out.push_str(line);
         out.push('\n');
     }

@@ -41,11 +41,11 @@ fn list() -> String {
 
 /// What `collapse.scan` does.
 const COLLAPSE: &str = "
-`collapse.scan` is Linux's khugepaged with its default settings. It scans each 10 s of simulated
-time from when the program has a page in memory that may be collapsed. With `thp=advise` the first
-scan comes at once: Linux wakes khugepaged for the first such program, and few programs advise. With
-`thp=always` it comes after 10 s. A scan goes on where the last one stopped. It counts 512 pages for
-each 2 MiB, whatever is there: 4096 are 16 MiB. It makes a huge page
+`collapse.scan` is Linux's khugepaged. It scans each `collapse.sleep` of simulated time from when
+the program has a page in memory that may be collapsed. With `thp=advise` the first scan comes at
+once: Linux wakes khugepaged for the first such program, and few programs advise. With `thp=always`
+it comes after one sleep. A scan goes on where the last one stopped. It counts 512 pages for each
+2 MiB, whatever is there: 4096 are 16 MiB. It makes a huge page
 
 - of private anonymous memory of one mapping that may have huge pages by `thp` and its own advice,
 - if a page is there that may be written, zeros apart,
@@ -55,9 +55,14 @@ each 2 MiB, whatever is there: 4096 are 16 MiB. It makes a huge page
 If there is no free block of 2 MiB, the scan waits for a minute, and ends where that happens again.
 The CPU that first comes to the time of a scan does it between two slices, as work of the kernel.
 
-Linux collapses files and shared memory, too, where it is set to. A trace does not say how
-khugepaged was set, when its next scan would have been, and what else it had to scan: this program
-has all of it. Nor does a trace have the time that a program sleeps.
+In the base, `collapse.scan`, `collapse.sleep` and `collapse.none` are `pages_to_scan`,
+`scan_sleep_millisecs` and `max_ptes_none` of the recorded host. Where a trace does not have one of
+them, or no value of it, the base has Linux's default: 4096, 10000 and 511. A host that did not
+sleep (0) is taken for one that slept 1 ms.
+
+Linux collapses files and shared memory, too, where it is set to. A trace does not say when the next
+scan of khugepaged would have been, and what else it had to scan: this program has all of it. Nor
+does a trace have the time that a program sleeps.
 ";
 
 /// The page `docs/switches.md`, which a test compares with this.
@@ -65,9 +70,9 @@ pub fn markdown() -> String {
     let mut out = String::from(
         "# Switches\n\n\
          A switch has one name everywhere: in `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of\n\
-         `vellum run`, and as a field of `vellum::config::Config`. Only `collapse.scan` and\n\
-         `collapse.none` are of `vellum run` alone: the library has no thread of its own. This\n\
-         page is what `vellum switches --markdown` prints; a test compares the two.\n\n\
+         `vellum run`, and as a field of `vellum::config::Config`. Only those named\n\
+         `collapse.*` are of `vellum run` alone: the library has no thread of its own. This page\n\
+         is what `vellum switches --markdown` prints; a test compares the two.\n\n\
          The base of a table has Linux's choices (below), its last column the library's own,\n\
          which are the defaults. `--set` changes every column. Each `--vs` adds one: the base\n\
          with those switches changed. If a switch appears only in `--vs`, and always with the\n\
@@ -83,9 +88,9 @@ pub fn markdown() -> String {
     }
     out += "\nLinux's choices are the defaults but for the following. `thp`, `object.huge` and\n\
             `zero.huge` are as the recorded host had them (`enabled`, `shmem_enabled`,\n\
-            `use_zero_page`), and as here where a trace does not say. Two things that Linux\n\
-            does have no switch: it compacts memory at a fault (`defrag`, which a trace tells),\n\
-            and has large pages below 2 MiB.\n\n";
+            `use_zero_page`), `collapse.*` as its khugepaged was set, and as here where a trace\n\
+            does not say. Two things that Linux does have no switch: it compacts memory at a\n\
+            fault (`defrag`, which a trace tells), and has large pages below 2 MiB.\n\n";
     let linux = linux(&Header::default());
     for (s, (name, value)) in switches().zip(&linux.values) {
         if s.default != *value {

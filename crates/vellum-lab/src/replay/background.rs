@@ -13,8 +13,8 @@ use crate::interrupt;
 /// `max_ptes_shared`.
 const MOST_SHARED: u64 = 256;
 
-/// Scans that are done at one moment, at most: those of a day. A trace may say that anything was
-/// left out.
+/// Scans that are done at one moment, at most: those of a day at Linux's pace. A trace may say that
+/// anything was left out.
 const MOST_AT_ONCE: u32 = 24 * 3600 / 10;
 
 /// Does the scans that are due when a CPU stands at `now`: more than one after a long time that the

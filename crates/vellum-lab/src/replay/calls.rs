@@ -25,6 +25,8 @@ const AROUND: u64 = 64 << 10;
 
 /// Does what a call did.
 pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), LabError> {
+    // It may take pages away.
+    s.look_at_memory();
     match change {
         Change::Map(m) if m.moved => {
             s.moving.borrow_mut().insert(m.mapping, m.clone());
@@ -62,20 +64,11 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             None => Ok(()),
         },
         Change::Brk { mapping, len } => brk(s, *mapping, *len),
-        Change::Fork { child } => match (s.vm.fork(s.space), child) {
-            (Ok(space), Some(child)) => {
-                s.children.borrow_mut().insert(*child, space);
-                Ok(())
-            }
-            (Ok(space), None) => {
-                s.vm.exit(space);
-                Ok(())
-            }
-            (Err(_), _) => Err(s.out_of_memory()),
-        },
+        Change::Fork { child } => fork(s, *child),
         Change::ChildEnd { child } => {
             let space = s.children.borrow_mut().remove(child);
             space.into_iter().for_each(|space| s.vm.exit(space));
+            s.resident.borrow_mut().child_ends(*child);
             Ok(())
         }
         Change::Vfork | Change::Exec | Change::Exit { .. } => Ok(()),
@@ -89,6 +82,26 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             s.file_advise(*file, (*offset, *bytes), *advice)
         }
     }
+}
+
+/// A child gets the program's pages, and has them until it ends: at once, if it has no number.
+fn fork<F: Format>(s: &Session<'_, '_, F>, number: Option<u32>) -> Result<(), LabError> {
+    s.resident.borrow_mut().fork_begins();
+    let space = s.vm.fork(s.space).map_err(|_| s.out_of_memory())?;
+    let child = match number {
+        Some(number) => {
+            let pages = s.pages_of(&space);
+            s.children.borrow_mut().insert(number, space);
+            Some((number, pages))
+        }
+        None => {
+            s.vm.exit(space);
+            None
+        }
+    };
+    s.resident.borrow_mut().fork_ends(child);
+    s.look_at_memory();
+    Ok(())
 }
 
 /// A verb on a part of a mapping.

@@ -23,7 +23,7 @@ pub struct Tally {
     pub skipped_accesses: u64,
     /// Instructions that the recorder's windows left out.
     pub skipped_instructions: u64,
-    /// Most pages that the program had in memory at once.
+    /// Most pages that the program had mapped at once.
     pub resident_peak: u64,
     /// Pages present because a mapping wanted them at once.
     pub populated: u64,
@@ -185,9 +185,7 @@ pub fn collect<F: Format>(
         out.count("memory_reads_local", reads - remote);
         out.count("memory_reads_remote", remote);
     }
-    // The first two count a page once; the tables at the end have each mapping of it.
-    let peak = tally.resident_peak.max(vm.machine().peak(Use::Data)).max(usage.rss_pages);
-    out.count("rss_peak_bytes", peak * 4096);
+    out.count("rss_peak_bytes", tally.resident_peak * 4096);
     out.put("file_cache_bytes", stats.get(Counter::FilePages) * 4096);
     out.count("rss_end_bytes", usage.rss_pages * 4096);
     out.count("page_table_peak_bytes", vm.machine().peak(Use::Table) * 4096);

@@ -332,6 +332,7 @@ impl<F: Format> Session<'_, '_, F> {
     pub(super) fn file_resize(&self, file: u32, bytes: u64) -> Result<(), LabError> {
         let object = self.object(Key::File(file), None)?;
         self.vm.objects().resize(&object, bytes).map_err(|e| self.bad_file(e))?;
+        self.recount_children();
         self.vm.machine().cut_file(u64::from(file), bytes);
         let mut files = self.files.borrow_mut();
         let limit = files.limits.entry(Key::File(file)).or_insert(bytes);
@@ -366,6 +367,7 @@ impl<F: Format> Session<'_, '_, F> {
             }
             DONT_NEED => {
                 objects.evict(&object, offset, bytes);
+                self.recount_children();
                 self.chill(key, offset, end);
             }
             _ => {}
@@ -387,7 +389,10 @@ impl<F: Format> Session<'_, '_, F> {
     pub(super) fn evict_files(&self) -> bool {
         let all: Vec<Rc<Object>> = self.files.borrow().objects.values().cloned().collect();
         let evict = |object: &Rc<Object>| self.vm.objects().evict(object, 0, u64::MAX);
-        all.iter().map(evict).sum::<u64>() > 0
+        self.look_at_memory();
+        let evicted = all.iter().map(evict).sum::<u64>();
+        self.recount_children();
+        evicted > 0
     }
 
     fn bad_file(&self, error: ObjectError) -> LabError {

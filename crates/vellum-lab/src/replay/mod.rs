@@ -30,6 +30,7 @@ mod files;
 mod first_touches;
 mod maps;
 mod player;
+mod resident;
 mod session;
 
 pub use collapse::CollapseScan;

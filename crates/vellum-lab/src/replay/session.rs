@@ -11,9 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use vellum::config::Config;
-use vellum::machine::Use;
 use vellum::space::Space;
-use vellum::stats::Counter;
 use vellum::vm::Vm;
 use vellum_sim::file::Codec;
 use vellum_sim::format::{Arm, Format, X86};
@@ -28,6 +26,7 @@ use super::event_queue::{EventQueue, Source};
 use super::files::Files;
 use super::maps::{AccessLookup, Maps};
 use super::player::Place;
+use super::resident::Resident;
 use crate::cli::{FileState, Layout, OracleMode};
 use crate::error::LabError;
 use crate::progress::Progress;
@@ -95,6 +94,7 @@ pub struct Session<'v, 's, F: Format> {
     pub(super) collapse: RefCell<Scanner>,
     /// All frames of the machine.
     pub(super) frames: u64,
+    pub(super) resident: RefCell<Resident>,
     tally: RefCell<Tally>,
     progress: &'s Progress,
     machine: &'s str,
@@ -156,13 +156,21 @@ impl<F: Format> Session<'_, '_, F> {
             Place::Window => tally.windows.add(&part),
         }
     }
-    /// Notes how much of its memory the program has: anonymous pages, and those of objects that are
-    /// mapped.
+    /// Notes how much of its memory the program has: after what adds to it, and before what takes
+    /// some away.
     pub(super) fn look_at_memory(&self) {
-        let anonymous = self.vm.machine().frames_in(Use::Data);
-        let mapped = self.vm.stats().get(Counter::Mapped).max(0) as u64;
-        let mut tally = self.tally.borrow_mut();
-        tally.resident_peak = tally.resident_peak.max(anonymous + mapped);
+        self.resident.borrow_mut().note(self.vm);
+    }
+    /// Pages that a child has, at no cost to the program.
+    pub(super) fn pages_of(&self, child: &Space) -> u64 {
+        self.vm.machine().beforehand(|| self.vm.usage(child).rss_pages)
+    }
+    /// A file has lost pages, which children may have mapped, too.
+    pub(super) fn recount_children(&self) {
+        for (child, space) in self.children.borrow().iter() {
+            let pages = self.pages_of(space);
+            self.resident.borrow_mut().child_has(*child, pages);
+        }
     }
     /// Faults that Linux takes where a mapping wants its pages present at once.
     pub(super) fn populated(&self, faults: u64) {
@@ -272,6 +280,7 @@ fn on<F: Format>(
             *machine.clock_hz,
         )),
         frames: machine.frames(),
+        resident: RefCell::new(Resident::default()),
         tally: RefCell::new(Tally::default()),
         progress,
         machine: &machine.name,
@@ -289,7 +298,9 @@ fn on<F: Format>(
         return Err(e);
     }
     let outcome = outcome.map_err(oracle_stop)?;
-    let tally = session.tally.borrow().clone();
+    session.look_at_memory();
+    let mut tally = session.tally.borrow().clone();
+    tally.resident_peak = session.resident.borrow().peak();
     let complete = !session.interrupted.get();
     let (files, children) = (session.files.take(), session.children.take());
     drop(session);

@@ -15,8 +15,8 @@ pub struct Context<'a> {
     pub seed: u64,
 }
 
-/// Sets a measured page beside the simulated machine; `None` where nothing was measured.
-pub type Twin = fn(&Context<'_>, &Page) -> Result<Option<Table>, LabError>;
+/// Sets a measured page beside the simulated machine: a table more, or why there is none.
+pub type Twin = fn(&Context<'_>, &Page) -> Result<Result<Table, String>, LabError>;
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,8 @@ pub struct PublishedExperiment {
     /// Runs it on this computer.
     pub host: fn() -> Result<Page, LabError>,
     /// Figures of such a page beside the same of a simulated machine, which is to be this computer
-    /// as it was calibrated. `None` where the two have no figure in common.
-    pub twin: Option<Twin>,
+    /// as it was calibrated.
+    pub twin: Twin,
     /// Its lines of the first screen that are measured on this computer, or why there are none.
     pub here: fn() -> Result<Vec<Row>, String>,
 }

@@ -55,6 +55,24 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
+impl Table {
+    /// Figures measured on this computer beside what its model makes of the same.
+    pub fn beside_model(what: &str, rows: Vec<(String, [f64; 2])>) -> Table {
+        let row = |(name, [measured, modelled]): (String, [f64; 2])| Row {
+            name,
+            published: [None, None],
+            ours: [Some(measured), Some(modelled)],
+            spread: None,
+            provenance: None,
+        };
+        Table {
+            title: format!("{what}: measured, and modelled by --machine host"),
+            columns: ["measured".into(), "modelled".into()],
+            rows: rows.into_iter().map(row).collect(),
+        }
+    }
+}
+
 /// A numbered statement, judged.
 #[derive(Clone, Debug)]
 pub struct Statement {
@@ -102,4 +120,12 @@ pub struct Page {
     pub limits: Vec<String>,
     /// Parts that were not run, and why.
     pub skipped: Vec<String>,
+}
+
+impl Page {
+    /// Our figures in the row of that name.
+    pub fn ours(&self, name: &str) -> Option<Pair> {
+        let mut rows = self.tables.iter().flat_map(|table| &table.rows);
+        rows.find(|row| row.name == name).map(|row| row.ours)
+    }
 }

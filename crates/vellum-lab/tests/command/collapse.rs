@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::common::{R, RW, RX, Script, Temporary, count, counters, vellum};
+use vellum_trace::Khugepaged;
 use vellum_trace::event::{Advice, Change, Event, Map, MapKind};
 
 /// Pages of a huge page.
@@ -269,4 +270,43 @@ fn the_base_scans_as_linux_does() {
     let scans: Vec<_> = columns.iter().map(|c| c["switches"]["collapse.scan"].clone()).collect();
     assert_eq!(scans, ["4096", "off", "off"]);
     assert_eq!(columns[0]["counters"], columns[1]["counters"]);
+}
+
+/// A program of three blocks that are collapsed one a scan, if a page may be missing.
+#[test]
+fn the_base_scans_as_the_recorded_host_did() {
+    let mut p = Program::new();
+    let m = p.script.anon(3 * BLOCK);
+    for block in 0..3 {
+        p.script.touch(m, block * BLOCK..(block + 1) * BLOCK - 1);
+    }
+    let (len, advice) = ((3 * BLOCK) << 12, Advice::HugePage);
+    p.script.call(Change::Advise { mapping: m, offset: 0, len, advice });
+    p.compute(5000);
+    let machine = slow();
+    let base = |scans: [&str; 3], more: &[&str]| {
+        let mut script = p.script.clone();
+        let [scan_sleep_millisecs, pages_to_scan, max_ptes_none] = scans.map(str::to_owned);
+        script.khugepaged = Khugepaged { scan_sleep_millisecs, pages_to_scan, max_ptes_none };
+        let trace = script.file("scans.vt");
+        let args = ["run", "--trace", trace.path(), "--machine", machine.path()];
+        let said = vellum(&[&args[..], &["--set", "thp=advise"], more].concat());
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        said.out
+    };
+    let collapsed = |scans| {
+        let doc: serde_json::Value = serde_json::from_str(&base(scans, &["--json"])).expect("JSON");
+        let counters = doc["variants"][0]["counters"].as_object().expect("counters");
+        count(counters, "thp_collapse_alloc")
+    };
+    // At 0, 2 and 4 s; at once; once in 5 s; and none, if no page may be missing.
+    assert_eq!(collapsed(["2000", "512", "511"]), 3);
+    assert_eq!(collapsed(["", "", ""]), 3);
+    assert_eq!(collapsed(["", "512", ""]), 1);
+    assert_eq!(collapsed(["2000", "512", "0"]), 0);
+    let said = base(["2000", "many", "511"], &[]);
+    let line = "note: the trace says `many` of the recorded host's pages_to_scan, which is no \
+                value of it; Linux's own choice is taken, collapse.scan=4096";
+    assert!(said.lines().any(|l| l == line), "{said}");
+    assert!(!base(["2000", "many", "511"], &["--as", "vellum"]).contains("note: the trace says"));
 }

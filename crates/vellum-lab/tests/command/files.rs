@@ -72,6 +72,76 @@ fn the_peak_is_at_least_the_end_where_a_page_is_mapped_more_than_once() {
     }
 }
 
+/// Each page of the file is in two mappings when something takes them away: a call on the mappings,
+/// a shorter file, a move.
+#[test]
+fn the_peak_is_what_was_mapped_before_something_took_it_away() {
+    let len = 64 * 4096;
+    type Take = fn(&mut Script, u32, u32);
+    let takes: [(&str, Take, i64); 5] = [
+        (
+            "unmap",
+            |s, _, mapping| {
+                s.call(Change::Unmap { mapping, offset: 0, len: 64 << 12 });
+            },
+            0,
+        ),
+        (
+            "dontneed",
+            |s, _, mapping| {
+                let advice = Advice::DontNeed;
+                s.call(Change::Advise { mapping, offset: 0, len: 64 << 12, advice });
+            },
+            0,
+        ),
+        (
+            "resize",
+            |s, file, _| {
+                s.call(Change::FileResize { file, bytes: 8 << 12 });
+            },
+            8,
+        ),
+        (
+            "evict",
+            |s, file, _| {
+                s.call(Change::FileAdvise { file, offset: 0, bytes: ALL, advice: 4 });
+            },
+            0,
+        ),
+        (
+            "move",
+            |s, file, old| {
+                // The mappings are those of number 1 and 2.
+                let new = old + 2;
+                let map = s.fresh(new, 64, MapKind::FileShared);
+                s.map_as(Map { moved: true, file: Some(file), ..map });
+                s.call(Change::Remap { old, offset: 0, len: 64 << 12, new });
+            },
+            64,
+        ),
+    ];
+    for (name, take, left) in takes {
+        for forked in [false, true] {
+            let mut s = Script::new();
+            let own = s.anon(20);
+            s.touch(own, 0..20);
+            let file = s.new_file(len);
+            let maps = [0; 2].map(|_| s.map_file(file, 64, MapKind::FileShared));
+            for m in maps {
+                s.read(m, 0..64);
+            }
+            if forked {
+                s.call(Change::Fork { child: Some(0) }).touch(own, 0..20);
+            }
+            maps.iter().for_each(|&m| take(&mut s, file, m));
+            s.touch(own, 0..20);
+            let c = run(&s, &format!("taken-{name}.vt"), &[]);
+            let [peak, end] = ["rss_peak_bytes", "rss_end_bytes"].map(|n| count(&c, n) / 4096);
+            assert_eq!([peak, end], [20 + 2 * 64, 20 + 2 * left], "{name}, forked: {forked}");
+        }
+    }
+}
+
 /// The kernel read those pages from the disk over whatever they held.
 #[test]
 fn nothing_clears_pages_of_files() {

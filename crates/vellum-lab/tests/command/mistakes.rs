@@ -74,6 +74,9 @@ fn a_switch_or_value_that_does_not_exist() {
     for value in ["512", "off", "-1"] {
         run(&format!("collapse.none={value}"), "it takes PAGES, 0 to 511");
     }
+    for value in ["0", "off", "-1", "10s", "4294967296"] {
+        run(&format!("collapse.sleep={value}"), "it takes MILLISECONDS, from 1 on");
+    }
     run("colapse.scan=off", "did you mean `collapse.scan`");
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=alway"], 2, "it takes");
     refused(
@@ -371,5 +374,38 @@ fn help_is_help_and_not_an_error() {
     let repro = vellum(&["repro", "--help"]).out;
     for name in ["clear", "colour", "hugezero", "cursor"] {
         assert!(repro.lines().any(|l| l.trim_start().starts_with(name)), "{name}: {repro}");
+    }
+}
+
+/// Answers, help and version alike; a reader that went away is no mistake.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_answer_that_a_full_disk_loses_is_an_error_with_its_name() {
+    use std::process::{Command, Stdio};
+    let t = small();
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["record", "--help"],
+        &["machines"],
+        &["switches", "--json"],
+        &["trace", "info", t.path()],
+        &["run", "--trace", t.path(), "--machine", "tiny"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+        let said = command.args(args).stdout(full).output().expect("it runs");
+        let err = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(1), "{args:?}: {err}");
+        let named = err.lines().filter(|line| line.starts_with("vellum: writing the output: "));
+        assert_eq!(named.count(), 1, "{args:?}: {err}");
+
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut gone = command.spawn().expect("it runs");
+        drop(gone.stdout.take());
+        let said = gone.wait_with_output().expect("it ends");
+        assert_eq!(said.status.code(), Some(0), "{args:?}");
+        assert!(!String::from_utf8_lossy(&said.stderr).contains("writing"), "{args:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use vellum_trace::event::{Change, Event};
 
-use crate::common::{Temporary, count, counters};
+use crate::common::{Temporary, count, counters, vellum};
 
 /// The plugin, which cargo built because it is one of our dependencies for tests.
 pub(crate) fn plugin() -> PathBuf {
@@ -46,6 +46,10 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
     assert_eq!((&header.host_thp, &header.host_thp_defrag), (&host("enabled"), &host("defrag")));
     assert_eq!(header.host_thp_zero_page, host("use_zero_page"));
     assert_eq!(header.host_thp_shmem, host("shmem_enabled"));
+    let scans = &header.host_khugepaged;
+    assert_eq!(scans.scan_sleep_millisecs, host("khugepaged/scan_sleep_millisecs"));
+    assert_eq!(scans.pages_to_scan, host("khugepaged/pages_to_scan"));
+    assert_eq!(scans.max_ptes_none, host("khugepaged/max_ptes_none"));
     let native = header.native.expect("native figures").minor_faults as i64;
     for machine in vellum_sim::file::presets().into_iter().filter(|m| *m != "tiny") {
         let columns = counters(&trace, &["--machine", machine, "--vs", "thp=always"]);
@@ -187,4 +191,13 @@ fn recorded_files_have_names_unless_they_are_not_wanted() {
         let line = format!("files:        {}; ", names.len());
         assert!(text.contains(&line), "{text}");
     }
+}
+
+/// The unit of a number alone; what it is read as, a test beside the parser says.
+#[test]
+fn the_help_and_the_page_say_that_a_duration_without_a_unit_is_in_seconds() {
+    assert!(vellum(&["record", "--help"]).out.contains("(5 and 5s are five seconds)"));
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/recording.md");
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("`--stop-after 5` means five seconds"));
 }

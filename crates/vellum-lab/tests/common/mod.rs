@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use vellum_trace::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
-use vellum_trace::{Header, LEVEL_FAST, NativeRun, Recorder, TraceWriter};
+use vellum_trace::{Header, Khugepaged, LEVEL_FAST, NativeRun, Recorder, TraceWriter};
 
 /// What the command said and how it ended.
 pub struct Said {
@@ -72,6 +72,8 @@ pub struct Script {
     pub native: Option<NativeRun>,
     /// The kernel it was recorded on.
     pub kernel: String,
+    /// Its collapse in the background.
+    pub khugepaged: Khugepaged,
     /// The recorder's windows.
     pub window: String,
     pub command: String,
@@ -86,6 +88,7 @@ impl Script {
             files: 0,
             native: None,
             kernel: String::new(),
+            khugepaged: Khugepaged::default(),
             window: String::new(),
             command: "made".to_owned(),
         }
@@ -172,6 +175,7 @@ impl Script {
             page_size: 4096,
             native: self.native,
             host_kernel: self.kernel.clone(),
+            host_khugepaged: self.khugepaged.clone(),
             window: self.window.clone(),
             ..Header::default()
         };

@@ -181,6 +181,13 @@ fn on_this_computer_it_measures_or_says_why_not() {
         assert!(
             rows.iter().all(|r| pair(r, "ours").iter().all(|&v| v > 0.0) && r["mark"].is_null())
         );
+        // Beside it what this computer's model says.
+        let twin = &page["tables"][2];
+        let title = twin["title"].as_str().expect("a title");
+        assert!(title.ends_with("measured, and modelled by --machine host"), "{title}");
+        let rows = twin["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 6);
+        assert!(rows.iter().all(|r| pair(r, "ours").iter().all(|&v| v > 0.0)), "{rows:?}");
     }
     assert_eq!(
         doc["statements"].as_array().map(Vec::len),

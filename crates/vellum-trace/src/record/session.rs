@@ -6,7 +6,7 @@ use super::program::{Choice, Program};
 use super::recording::{Recording, Run, Tools};
 use super::watch::{Ended, Recorders, Watch};
 use super::{find, input, native, output, plain};
-use crate::header::{Header, Recorder};
+use crate::header::{Header, Khugepaged, Recorder};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -188,6 +188,11 @@ fn header(options: &Options) -> Header {
         host_thp_defrag: thp("defrag"),
         host_thp_zero_page: thp("use_zero_page"),
         host_thp_shmem: thp("shmem_enabled"),
+        host_khugepaged: Khugepaged {
+            scan_sleep_millisecs: thp("khugepaged/scan_sleep_millisecs"),
+            pages_to_scan: thp("khugepaged/pages_to_scan"),
+            max_ptes_none: thp("khugepaged/max_ptes_none"),
+        },
         window: window.or(options.clock.map(|c| c.to_string())).unwrap_or_default(),
         ..Header::default()
     }

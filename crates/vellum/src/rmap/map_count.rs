@@ -20,7 +20,6 @@ use crate::frame::{Data, Owner, REFERENCE, Record, SPLIT, SPLIT_SHIFT, USES};
 use crate::machine::{Machine, Use, Work};
 use crate::rmap::Rmap;
 use crate::rmap::object_page::ObjectFrame;
-use crate::stats::Counter;
 use crate::sync::Top;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Token, touch};
@@ -138,8 +137,9 @@ impl<M: Machine> Rmap<M> {
     pub(crate) fn add_shared_mapping(&self, pfn: Pfn, level: Level) -> Result<(), NoMemory> {
         if level != Level::ONE {
             ObjectFrame(self).add_leaf(pfn);
-        } else if ObjectFrame(self).add_mapping(pfn)? {
-            self.count(Counter::Mapped, 1);
+        } else {
+            let is_first = ObjectFrame(self).add_mapping(pfn)?;
+            self.count_object(1, i64::from(is_first));
         }
         Ok(())
     }
@@ -149,8 +149,9 @@ impl<M: Machine> Rmap<M> {
         self.assert_data(pfn);
         if level != Level::ONE {
             ObjectFrame(self).sub_leaf(pfn);
-        } else if ObjectFrame(self).sub_mapping(pfn) {
-            self.count(Counter::Mapped, -1);
+        } else {
+            let is_last = ObjectFrame(self).sub_mapping(pfn);
+            self.count_object(-1, -i64::from(is_last));
         }
     }
 

@@ -7,7 +7,6 @@ use crate::machine::{Machine, Work};
 use crate::platform::over;
 use crate::rmap::Rmap;
 use crate::rmap::map_count::{MOST_SHARED, is_objects_alone};
-use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Token, touch};
 use crate::tlb::Flushed;
@@ -96,18 +95,18 @@ impl<M: Machine> ObjectFrame<'_, M> {
     pub fn add_leaf(self, first: Pfn) {
         let leaves = Data::of(self.frames.record(first)).leaves();
         touch(&self.machine, leaves, true);
-        if leaves.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.count(Counter::Mapped, Order::HUGE.frames() as i64);
-        }
+        let is_first = leaves.fetch_add(1, Ordering::AcqRel) == 0;
+        let pages = Order::HUGE.frames() as i64;
+        self.count_object(pages, if is_first { pages } else { 0 });
     }
 
     /// The opposite, of an entry of which no CPU has a translation.
     pub fn sub_leaf(self, first: Pfn) {
         let leaves = Data::of(self.frames.record(first)).leaves();
         touch(&self.machine, leaves, true);
-        if leaves.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.count(Counter::Mapped, -(Order::HUGE.frames() as i64));
-        }
+        let is_last = leaves.fetch_sub(1, Ordering::AcqRel) == 1;
+        let pages = Order::HUGE.frames() as i64;
+        self.count_object(-pages, if is_last { -pages } else { 0 });
     }
 
     /// Whether frozen pages, with their indices, are one block by its first page.

@@ -5,10 +5,8 @@ use vellum::config::Thp;
 use super::regions::{BLOCK, Regions};
 use super::{BLOCK_PAGES, CollapseScan};
 
-/// `scan_sleep_millisecs`, in seconds.
-const SLEEP: u64 = 10;
-/// `alloc_sleep_millisecs`, in seconds.
-const SLEEP_WITHOUT_MEMORY: u64 = 60;
+/// `alloc_sleep_millisecs`.
+const SLEEP_WITHOUT_MEMORY: u64 = 60_000;
 
 /// The state between scans.
 #[derive(Debug)]
@@ -72,8 +70,8 @@ impl Scanner {
         if !self.is_registered || self.is_running {
             return false;
         }
-        let first = if self.thp == Thp::Advise { 0 } else { SLEEP };
-        let due = *self.due.get_or_insert(now.saturating_add(first * self.clock_hz));
+        let first = if self.thp == Thp::Advise { 0 } else { self.sleep() };
+        let due = *self.due.get_or_insert(now.saturating_add(first));
         self.is_running = now >= due;
         self.is_running
     }
@@ -81,7 +79,7 @@ impl Scanner {
     /// The scan is over.
     pub fn ends(&mut self) {
         self.scan = Scan::default();
-        self.sleeps(SLEEP);
+        self.sleeps(self.sleep());
     }
 
     /// The scan has no memory for a block: it waits, but only once, and is over then.
@@ -90,7 +88,7 @@ impl Scanner {
             return self.ends();
         }
         self.scan.has_waited = true;
-        self.sleeps(SLEEP_WITHOUT_MEMORY);
+        self.sleeps(self.cycles(SLEEP_WITHOUT_MEMORY));
     }
 
     /// A block is to be collapsed: Linux leaves the program's space for that, and comes back.
@@ -100,11 +98,21 @@ impl Scanner {
 
     /// Scans that are due until `now` are left out.
     pub fn skips(&mut self, now: u64) {
-        self.due = self.due.map(|due| due.max(now.saturating_add(SLEEP * self.clock_hz)));
+        let next = now.saturating_add(self.sleep());
+        self.due = self.due.map(|due| due.max(next));
     }
 
-    fn sleeps(&mut self, seconds: u64) {
-        self.due = self.due.map(|due| due.saturating_add(seconds * self.clock_hz));
+    /// Cycles from a scan to the next.
+    fn sleep(&self) -> u64 {
+        self.cycles(u64::from(self.rules.sleep))
+    }
+
+    fn cycles(&self, milliseconds: u64) -> u64 {
+        milliseconds.saturating_mul(self.clock_hz) / 1000
+    }
+
+    fn sleeps(&mut self, cycles: u64) {
+        self.due = self.due.map(|due| due.saturating_add(cycles));
         self.is_running = false;
     }
 
@@ -216,6 +224,16 @@ mod tests {
         assert!(!s.begins(179) && s.begins(180));
         s.lacks_memory();
         assert!(!s.begins(189) && s.begins(190));
+    }
+
+    #[test]
+    fn the_time_from_a_scan_to_the_next_is_set() {
+        let mut s = scanner(1, 0, 4096);
+        s.rules.sleep = 2500;
+        s.clock_hz = 2;
+        assert!(!s.begins(100) && !s.begins(104) && s.begins(105));
+        s.ends();
+        assert!(!s.begins(109) && s.begins(110));
     }
 
     #[test]

@@ -111,34 +111,26 @@ fn row_name(way: &str) -> String {
 }
 
 /// That table beside what a simulated machine makes of the same.
-pub(super) fn twin(context: &Context<'_>, measured: &Page) -> Result<Option<Table>, LabError> {
-    let rows: Vec<&Row> = measured.tables.iter().flat_map(|t| &t.rows).collect();
-    let of = |way: &str| rows.iter().find(|row| row.name == row_name(way)).map(|row| row.ours);
+pub(super) fn twin(
+    context: &Context<'_>,
+    measured: &Page,
+) -> Result<Result<Table, String>, LabError> {
     let modelled = |switches| {
         touch(context.machine, Order::HUGE, switches, BYTES, TouchedByte::First)
             .map(|figures| figures.gib_per_s)
     };
-    let row = |name: String, measured: f64, modelled: f64| Row {
-        name,
-        published: [None, None],
-        ours: [Some(measured), Some(modelled)],
-        spread: None,
-        provenance: None,
-    };
     let slow = modelled(BEFORE)?;
-    let mut out = Vec::new();
+    let mut rows = Vec::new();
     for (way, switches) in &WAYS[1..] {
-        let Some([Some(before), Some(after)]) = of(way) else { return Ok(None) };
+        let Some([Some(before), Some(after)]) = measured.ours(&row_name(way)) else {
+            return Ok(Err(format!("`{}` was not measured", row_name(way))));
+        };
         let fast = modelled(switches)?;
-        if out.is_empty() {
-            out.push(row(row_name(WAYS[0].0), before, slow));
+        if rows.is_empty() {
+            rows.push((row_name(WAYS[0].0), [before, slow]));
         }
-        out.push(row(row_name(way), after, fast));
-        out.push(row(format!("2 MiB, {way} over page by page"), after / before, fast / slow));
+        rows.push((row_name(way), [after, fast]));
+        rows.push((format!("2 MiB, {way} over page by page"), [after / before, fast / slow]));
     }
-    Ok(Some(Table {
-        title: "First touch of pages of 2 MiB: measured, and modelled by --machine host".into(),
-        columns: ["measured".into(), "modelled".into()],
-        rows: out,
-    }))
+    Ok(Ok(Table::beside_model("First touch of pages of 2 MiB", rows)))
 }

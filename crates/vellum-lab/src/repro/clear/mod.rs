@@ -23,6 +23,6 @@ pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     sim: sim::run,
     summary: sim::summary,
     host: host::run,
-    twin: Some(measured::twin),
+    twin: measured::twin,
     here: host::here,
 };

@@ -54,27 +54,36 @@ fn row(name: String, [before, after]: [Figure; 2]) -> Row {
     }
 }
 
+/// What alignments come to.
+pub(super) const OVER: [&str; 2] = ["mean", "worst alignment"];
+
+/// The row of test 1 with so many frames.
+pub(super) fn frames(n: u64) -> String {
+    format!("{n} frames in a row")
+}
+
+/// What a turn of test 2 reads.
+pub(super) fn reads(ways: u64, zeros: u64) -> String {
+    match zeros {
+        1 => format!("{ways} strided reads, one zero read"),
+        _ => format!("{ways} strided reads, {zeros} zero reads"),
+    }
+}
+
 fn fill(page: &mut Page, sets: &Sets) {
     let [l2_sets, ways] = sets.l2;
     let colours = (l2_sets * 64 / 4096).max(1);
     page.tables.push(Table {
         title: "Test 1: ns a read".to_owned(),
         columns: ["apart".to_owned(), "chained".to_owned()],
-        rows: sets
-            .in_a_row
-            .iter()
-            .map(|(n, figures)| row(format!("{n} frames in a row"), *figures))
-            .collect(),
+        rows: sets.in_a_row.iter().map(|(n, figures)| row(frames(*n), *figures)).collect(),
     });
     let beside = |name: &str, pair: [[Figure; 2]; 2]| {
         let [one, many] = pair;
-        [
-            row(format!("{name}, mean"), [one[0], many[0]]),
-            row(format!("{name}, worst alignment"), [one[1], many[1]]),
-        ]
+        [0, 1].map(|n| row(format!("{name}, {}", OVER[n]), [one[n], many[n]]))
     };
-    let advancing = beside(&format!("{ways} strided reads, one zero read"), sets.advancing);
-    let whole = beside(&format!("{ways} strided reads, {ways} zero reads"), sets.whole);
+    let advancing = beside(&reads(ways, 1), sets.advancing);
+    let whole = beside(&reads(ways, ways), sets.whole);
     page.tables.push(Table {
         title: format!("Test 2: ns a turn; L2 has {ways} ways and {colours} colours"),
         columns: ["one page".to_owned(), "coloured".to_owned()],

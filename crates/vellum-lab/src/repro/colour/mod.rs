@@ -12,6 +12,7 @@ mod prose;
 mod shape;
 mod sim;
 mod summary;
+mod twin;
 mod workloads;
 
 use super::context::PublishedExperiment;
@@ -25,6 +26,6 @@ pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     sim: sim::run,
     summary: summary::run,
     host: host::run,
-    twin: None,
+    twin: twin::run,
     here: host::here,
 };

@@ -78,7 +78,7 @@ impl Sweep {
                 both.into_iter()
                     .flat_map(move |colours| (0..both[1]).map(move |align| (colours, align)))
                     .map(move |(colours, align)| ZeroReads {
-                        policy: POLICIES[policy].0,
+                        policy: Some(POLICIES[policy].0),
                         reading: READINGS[reading],
                         colours,
                         align,
@@ -150,7 +150,8 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
     let (lru, others) = (rows.test_two()?, rows.other_policies());
     let costs = rows.costs()?;
 
-    let nine = in_a_row(machine, Policy::Lru, shape.l1_ways + 1, false, (TURNS, context.seed))?.l1;
+    let nine =
+        in_a_row(machine, Some(Policy::Lru), shape.l1_ways + 1, false, (TURNS, context.seed))?.l1;
     let expected = (shape.l2_ways + 1) as f64 / shape.colours[1] as f64;
     let statements = vec![
         Statement {
@@ -215,8 +216,9 @@ impl Rows<'_> {
         for (i, &(policy, name)) in POLICIES.iter().enumerate() {
             let seeds: Vec<u64> = (0..3).map(|n| self.context.seed + n).collect();
             let pairs = side::by_side(&seeds, |&seed| {
-                let misses =
-                    |n: u64| Ok(in_a_row(machine, policy, n, false, (turns, seed))?.l1 / n as f64);
+                let misses = |n: u64| {
+                    Ok(in_a_row(machine, Some(policy), n, false, (turns, seed))?.l1 / n as f64)
+                };
                 Ok([misses(frames[0])?, misses(frames[1])?])
             })?;
             rows.push(Row {
@@ -234,8 +236,13 @@ impl Rows<'_> {
         {
             let pair = |machine: &Machine| {
                 let time = |n: u64| {
-                    let counted =
-                        in_a_row(machine, Policy::Lru, n, dependent, (turns, self.context.seed))?;
+                    let counted = in_a_row(
+                        machine,
+                        Some(Policy::Lru),
+                        n,
+                        dependent,
+                        (turns, self.context.seed),
+                    )?;
                     Ok::<f64, LabError>(Self::nanoseconds(machine, counted.cycles))
                 };
                 Ok::<[f64; 2], LabError>([time(frames[0])?, time(frames[1])?])
@@ -297,7 +304,7 @@ impl Rows<'_> {
                 let shape = Shape::of(machine)?;
                 let time = |colours: u64| {
                     let run = |align| ZeroReads {
-                        policy: Policy::Lru,
+                        policy: Some(Policy::Lru),
                         reading: READINGS[reading],
                         colours,
                         align,

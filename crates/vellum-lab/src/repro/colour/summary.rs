@@ -22,7 +22,7 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
             .into_iter()
             .flat_map(|colours| (0..shape.colours[1]).map(move |align| (colours, align)))
             .map(|(colours, align)| ZeroReads {
-                policy: Policy::Lru,
+                policy: Some(Policy::Lru),
                 reading,
                 colours,
                 align,

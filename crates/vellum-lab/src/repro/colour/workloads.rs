@@ -32,8 +32,8 @@ pub enum Reading {
 /// A run of the second test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZeroReads {
-    /// Who leaves a full set of L1D and L2.
-    pub policy: Policy,
+    /// Who leaves a full set of L1D and L2; `None`: as the machine has it.
+    pub policy: Option<Policy>,
     /// The reading.
     pub reading: Reading,
     /// Frames of zeros.
@@ -48,9 +48,11 @@ pub struct ZeroReads {
     pub seed: u64,
 }
 
-fn parts(machine: &Machine, policy: Policy, seed: u64) -> Parts {
+fn parts(machine: &Machine, policy: Option<Policy>, seed: u64) -> Parts {
     let mut parts = Parts::of(machine, seed);
-    (parts.caches.l1d.policy, parts.caches.l2.policy) = (policy, policy);
+    if let Some(policy) = policy {
+        (parts.caches.l1d.policy, parts.caches.l2.policy) = (policy, policy);
+    }
     parts
 }
 
@@ -62,7 +64,7 @@ fn setting(colours: u64, zero_pages: u64, turns: u64, seed: u64) -> Setting {
 /// Test 1: a read at offset 0 of each of `frames` frames in a row. Per turn.
 pub fn in_a_row(
     machine: &Machine,
-    policy: Policy,
+    policy: Option<Policy>,
     frames: u64,
     dependent: bool,
     (turns, seed): (u64, u64),

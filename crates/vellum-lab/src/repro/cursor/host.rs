@@ -29,19 +29,21 @@ const BOUNDS: [usize; 2] = [5, 15];
 /// Times an object is filled on each side of a pair; their median counts.
 const FILLS: usize = 5;
 /// Pages of the object, and pairs, for the first screen.
-const PAGES: u64 = 16 << 10;
+pub(super) const PAGES: u64 = 16 << 10;
 const GLANCE: u64 = 4 << 10;
 
 type Library = HostVm<X86_64, false>;
 
 /// How an object is filled.
-struct Case {
-    name: &'static str,
-    order: Vec<u64>,
-    clears: bool,
+pub(super) struct Case {
+    pub name: &'static str,
+    /// Its pages, in the order in which they are touched.
+    pub order: Vec<u64>,
+    /// The machine moves bytes.
+    pub clears: bool,
 }
 
-fn cases(pages: u64) -> Vec<Case> {
+pub(super) fn cases(pages: u64) -> Vec<Case> {
     let upwards = || (0..pages).collect::<Vec<_>>();
     let mut random = upwards();
     let mut rng = Rng::new(1);

@@ -12,7 +12,7 @@
 //! | `faults` | the library's own faults |
 //! | `price` | visited lines among the compiler's own accesses |
 //! | `published` | figures of the posting, and which of them are noise |
-//! | `sim`, `tables`, `prose`, `summary`, `host` | pages |
+//! | `sim`, `tables`, `prose`, `summary`, `host`, `twin` | pages |
 
 mod faults;
 mod host;
@@ -25,6 +25,7 @@ pub mod shapes;
 pub mod sim;
 mod summary;
 mod tables;
+mod twin;
 
 use super::context::PublishedExperiment;
 
@@ -37,6 +38,6 @@ pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     sim: sim::run,
     summary: summary::run,
     host: host::run,
-    twin: None,
+    twin: twin::run,
     here: host::here,
 };

@@ -47,33 +47,22 @@ pub fn here() -> Result<Vec<Row>, String> {
 }
 
 /// What the benchmarks take by small pages, over what they take by the huge one.
-pub fn twin(context: &Context<'_>, measured: &Page) -> Result<Option<Table>, LabError> {
+pub fn twin(context: &Context<'_>, measured: &Page) -> Result<Result<Table, String>, LabError> {
     let ratio = |name: &str| {
-        let mut rows = measured.tables.iter().flat_map(|t| &t.rows);
-        let row = rows.find(|row| row.name.starts_with(name))?;
-        Row::ratio(row.ours).map(|huge_over_small| 1.0 / huge_over_small)
+        measured.ours(name).and_then(Row::ratio).map(|huge_over_small| 1.0 / huge_over_small)
     };
     let (Some(pages), Some(lines)) = (ratio(BENCHMARK_2), ratio(BENCHMARK_1)) else {
-        return Ok(None);
+        return Ok(Err("this computer has no huge page of zeros".to_owned()));
     };
     let of = |form| glance(context.machine, context.seed, form);
     let (small, huge) = (of("table-private")?, of("page")?);
-    let row = |name: &str, measured: f64, modelled: f64| Row {
-        name: name.to_owned(),
-        published: [None, None],
-        ours: [Some(measured), Some(modelled)],
-        spread: None,
-        provenance: None,
-    };
-    Ok(Some(Table {
-        title: "Time by 4 KiB pages over time by 2 MiB: measured, and modelled by --machine host"
-            .into(),
-        columns: ["measured".into(), "modelled".into()],
-        rows: vec![
-            row("benchmark 2", pages, small.pages / huge.pages),
-            row("benchmark 1", lines, small.lines / huge.lines),
+    Ok(Ok(Table::beside_model(
+        "Time by 4 KiB pages over time by 2 MiB",
+        vec![
+            ("benchmark 2".to_owned(), [pages, small.pages / huge.pages]),
+            ("benchmark 1".to_owned(), [lines, small.lines / huge.lines]),
         ],
-    }))
+    )))
 }
 
 /// Names of the benchmarks' rows.

@@ -24,6 +24,6 @@ pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     sim: sim::run,
     summary: summary::run,
     host: host::run,
-    twin: Some(host::twin),
+    twin: host::twin,
     here: host::here,
 };

@@ -22,7 +22,6 @@ use crate::object::{
 use crate::platform::over;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::{Access, Fault};
-use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 
 /// The page of the fault, inside the epoch in which it was found.
@@ -109,7 +108,7 @@ impl<'v, M: Machine> Around<'v, M> {
             mapped.add_all(more);
         }
         spot.node.add_resident(mapped.entries);
-        self.count_here(Counter::Mapped, mapped.pages());
+        self.count_object_here(mapped.entries as i64, mapped.pages());
         self.machine.work(Work::Scan, before + after);
         self.machine.work(Work::Entry, mapped.entries);
         Ok(Step::Done(Fault::Object))

@@ -542,6 +542,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             return Ok(Step::Again);
         }
         let is_first = ObjectFrame(self.0).add_mapping_in(frame)?;
+        counters.add(Counter::ObjectRss, 1);
         counters.add(Counter::Mapped, i64::from(is_first));
         self.write_entry(spot.node.pfn, spot.slot, Level::ONE, Entry::Shared(pfn, flags));
         spot.node.add_resident(1);

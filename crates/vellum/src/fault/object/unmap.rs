@@ -17,7 +17,6 @@ use crate::platform::over;
 use crate::rmap::attachment::Attach;
 use crate::rmap::object_page::ObjectFrame;
 use crate::space::SpaceRecord;
-use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Receipt;
 
@@ -135,13 +134,14 @@ impl<M: Machine> UnmapObject<'_, M> {
         if receipt.is_empty() {
             return;
         }
-        let (flushed, mut unmapped) = (self.flush(space, receipt), 0);
+        let (flushed, mut entries, mut unmapped) = (self.flush(space, receipt), 0, 0);
         for part in tables() {
             let at = self.exchanged_in(space, part.va());
             let (table, slot) = ((at.node, at.level), at.level.slot(part.va()));
             match (at.level, part.block) {
                 (Level::ONE, _) => {
                     TakeOut(self.0).settle(table, part.leaves, Entry::Reserved, |pfn| {
+                        entries += 1;
                         unmapped += i64::from(ObjectFrame(self.0).release(&flushed, pfn));
                     });
                 }
@@ -154,7 +154,7 @@ impl<M: Machine> UnmapObject<'_, M> {
                 _ => {}
             }
         }
-        self.count_here(Counter::Mapped, -unmapped);
+        self.count_object_here(-entries, -unmapped);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::pagetable::node::{Node, full_run};
 use crate::platform::over;
 use crate::rmap::attachment::Attach;
 use crate::space::attrs::Packed;
-use crate::space::{Access, Audit, MAX_SPACES, Space, SpaceRecord};
+use crate::space::{Access, Audit, MAX_SPACES, Space, SpaceRecord, Usage};
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
@@ -87,6 +87,7 @@ impl<M: Machine> Validate<'_, M> {
         audit.zero_frames +=
             self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;
         self.check_huge_zero(spaces, all)?;
+        self.check_resident(&audit.usage, all)?;
         self.check_asids(spaces, all)?;
         Fork(self.0).check_families(spaces, all)?;
         for cpu in 0..self.cpus {
@@ -106,6 +107,26 @@ impl<M: Machine> Validate<'_, M> {
         ensure(frames.used >= known, "frames in use and not allocated", 0, known, frames.used)?;
         audit.other_frames = frames.used - known;
         Ok(audit)
+    }
+
+    /// The gauges of what spaces map, against what the walk has found.
+    fn check_resident(self, found: &Usage, all: bool) -> Result<(), Invalid> {
+        if !all {
+            return Ok(());
+        }
+        let (stats, huge) = (self.stats(), Order::HUGE.frames() as i64);
+        let anonymous = stats.get(Counter::AnonPages) + stats.get(Counter::AnonHuge) * huge;
+        let found_anonymous = found.rss_pages - found.shared_pages;
+        let sentence = "anonymous pages mapped";
+        ensure(
+            anonymous as u64 == found_anonymous,
+            sentence,
+            0,
+            anonymous as u64,
+            found_anonymous,
+        )?;
+        let kept = stats.get(Counter::ObjectRss) as u64;
+        ensure(kept == found.shared_pages, "pages of objects mapped", 0, kept, found.shared_pages)
     }
 
     /// The references to the huge page of zeros are the shrinker's and one of each space that used
