@@ -162,7 +162,6 @@ fn whom_the_advice_gives_a_leaf_the_region_decides() {
 /// What happens beside a collapse, and the words that some pages may have after it.
 type Beside = (&'static str, fn(&Blocks<X86_64>), &'static [(u64, &'static [u64])]);
 
-/// With each act between any two of its steps, and after it.
 /// As memory that a program gets in parts and shares. What the table said of it by itself holds for
 /// the leaf, and for what is mapped there later.
 #[test]
@@ -198,6 +197,7 @@ fn what_a_mapping_grew_by_becomes_a_block_under_one_leaf() {
     }
 }
 
+/// With each act between any two of its steps, and after it.
 #[test]
 fn acts_beside_a_collapse_lose_nothing() {
     let acts: [Beside; 8] = [
