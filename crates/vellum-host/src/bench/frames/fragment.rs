@@ -28,19 +28,19 @@ const MOMENTS: u64 = 8;
 
 /// How a life is lived.
 #[derive(Clone, Copy)]
-struct Life {
+pub struct Life {
     /// What its row is called.
-    name: &'static str,
+    pub name: &'static str,
     /// Percent of memory in use.
-    live: u64,
+    pub live: u64,
     /// Frees and allocations, filling included.
-    steps: u64,
+    pub steps: u64,
     /// The order of the next block.
-    order: fn(&mut Rng) -> u8,
+    pub order: fn(&mut Rng) -> u8,
 }
 
 /// The lives. In each of them all that is held is replaced ten times and more.
-const LIVES: [Life; 4] = [
+pub const LIVES: [Life; 4] = [
     Life {
         name: "frames/2m-left-after-churn-at-50",
         live: 50,
@@ -211,6 +211,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bound;
     use super::*;
 
     #[test]
@@ -229,6 +230,16 @@ mod tests {
         };
         assert_eq!(lived(7), lived(7));
         assert_ne!(lived(7), lived(8));
+    }
+
+    #[test]
+    fn nobody_has_more_than_the_bound() {
+        let detail = bound::Detail { slot: 7, apart: 0.05, rounds: 300 };
+        for life in &LIVES[2..] {
+            let most = bound::of(life, 400_000, 1, detail);
+            let buddy = churn(&Buddy::new(), life, 400_000, 1);
+            assert!(buddy < most && most < 100.0, "{}: {buddy} of {most}", life.name);
+        }
     }
 
     #[test]

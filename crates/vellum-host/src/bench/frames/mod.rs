@@ -4,6 +4,7 @@
 //! left. They take turns in a rotating order, so that noise of the computer reaches all of them.
 //! The first repetition only warms up.
 
+pub mod bound;
 pub mod fragment;
 pub mod peers;
 pub mod workloads;
