@@ -220,9 +220,9 @@ impl<'e, M: Machine> Edit<'e, M> {
     }
 }
 
-/// Whether [`APPENDED`] slots of a level, or [`APPENDED_NODES`], are in use before an index's own, by
-/// one index in each. `near` covers the index. The slot before is looked at first: where it is empty,
-/// as it is most often, the insertion has just been there. Then all of them in order.
+/// Whether [`APPENDED`] slots of a level, or [`APPENDED_NODES`], are in use before an index's own,
+/// by one index in each. `near` covers the index. The slot before is looked at first: where it is
+/// empty, as it is most often, the insertion has just been there. Then all of them in order.
 fn is_preceded<'e, M: Machine>(
     edit: Edit<'e, M>,
     index: u64,
