@@ -223,7 +223,8 @@ impl<M: Machine> Vm<M> {
     /// [`SpaceError::Rights`]: `Populate` wants an access that a region does not give.
     /// [`SpaceError::Stopped`]: `Populate` broke off between two portions, or `Collapse` did not
     /// wait for a pager, because the task is to end. [`SpaceError::Io`]: a pager could not read
-    /// what `Populate` or `Collapse` wants.
+    /// what `Populate` or `Collapse` wants. [`SpaceError::Beyond`]: `Populate` came past the end of
+    /// a mapped object.
     /// `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they did
     /// before one failed, nothing changed at that one or above it, and
     /// [`advise_part`](Vm::advise_part) says where it is.

@@ -410,7 +410,7 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-present", Some(441), |vm| {
+        ..row("fault-object-present", Some(420), |vm| {
             let (space, _object) = object(vm);
             vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
             touch_object(vm, &space, Access::Read, measured)
@@ -431,12 +431,12 @@ pub const ROWS: &[Counted] = &[
     }),
     Counted {
         size: Size { around: Some(Order::BASE), ..SMALL },
-        ..row("fault-object-first-write", Some(449), |vm| {
+        ..row("fault-object-first-write", Some(420), |vm| {
             let (space, _object) = file(vm);
             touch_object(vm, &space, Access::Write, measured)
         })
     },
-    row("fault-object-made", Some(684), |vm| {
+    row("fault-object-made", Some(655), |vm| {
         let (space, object) = object(vm);
         vm.objects().punch(&object, 0, BYTES).expect("no pager");
         touch_object(vm, &space, Access::Write, measured)
