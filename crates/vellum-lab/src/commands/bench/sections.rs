@@ -63,7 +63,7 @@ pub const SECTIONS: &[Section] = &[
         title: "Fragmentation: what is left of large pages after a long life",
         compares: "Blocks of 4 KiB to 2 MiB come and go at random while half, or nine tenths, of \
                    memory is in use: all orders with alike many frames, /alike with alike many \
-                   blocks, /singles 90 % single frames, 9 % of 32 KiB, 1 % of 2 MiB. At eight \
+                   blocks, /singles 90 % single frames, 9 % of 32 KiB, 1 % of 2 MiB. At 100 \
                    moments as many 2 MiB blocks are taken as there are. Their share of the free \
                    memory: more is better.",
         seconds: 20,

@@ -31,8 +31,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     LIVES.iter().map(|life| life.name)
 }
 
-/// What the row of that name cannot be above with that seed, in percent, in the mean over which
-/// blocks are drawn. `None` if there is no such row.
+/// The most that an allocator can have in the life of the row of that name and that seed, in
+/// percent: in the mean over the second half of the life and over which blocks are drawn. The row
+/// looks at some of these moments. `None` if there is no such row.
 pub fn most(name: &str, seed: u64, detail: Detail) -> Option<f64> {
     let life = LIVES.iter().find(|life| life.name == name)?;
     Some(of(life, life.steps, seed, detail))

@@ -52,7 +52,8 @@ impl Model {
                         let all = units(before, kind);
                         let mut mean = vec![0.0; course.width * course.width];
                         for &k in kind {
-                            let part = share(k) * before[k] / all;
+                            // Without units nothing is kept, whatever the chances.
+                            let part = if all > 0.0 { share(k) * before[k] / all } else { 0.0 };
                             let of = &course.kept[moment][k];
                             mean.iter_mut().zip(of).for_each(|(m, k)| *m += part * k);
                         }
