@@ -5,7 +5,7 @@ use vellum_sim::cache::Policy;
 use super::prose;
 use super::shape::Shape;
 use super::sim::{Aggregate, SETS};
-use super::workloads::{Reading, TURNS, ZeroReads, beside_zeros};
+use super::workloads::{Reading, ZeroReads, beside_zeros};
 use crate::error::LabError;
 use crate::repro::bench::Counted;
 use crate::repro::context::Context;
@@ -21,14 +21,9 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
         let runs: Vec<ZeroReads> = [1, colours]
             .into_iter()
             .flat_map(|colours| (0..shape.colours[1]).map(move |align| (colours, align)))
-            .map(|(colours, align)| ZeroReads {
+            .map(|run| ZeroReads {
                 policy: Some(Policy::Lru),
-                reading,
-                colours,
-                align,
-                dependent: false,
-                turns: TURNS / 4,
-                seed: context.seed,
+                ..ZeroReads::glance(reading, run, context.seed)
             })
             .collect();
         side::by_side(&runs, |run| beside_zeros(context.machine, &shape, run))

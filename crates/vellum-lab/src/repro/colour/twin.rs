@@ -55,15 +55,7 @@ fn cycles(
     reading: Reading,
     colours: u64,
 ) -> Result<Vec<f64>, LabError> {
-    let run = |align| ZeroReads {
-        policy: None,
-        reading,
-        colours,
-        align,
-        dependent: false,
-        turns: TURNS / 4,
-        seed: context.seed,
-    };
+    let run = |align| ZeroReads::glance(reading, (colours, align), context.seed);
     let runs: Vec<ZeroReads> = (0..shape.colours[1]).map(run).collect();
     side::by_side(&runs, |run| Ok(beside_zeros(context.machine, shape, run)?.cycles))
 }

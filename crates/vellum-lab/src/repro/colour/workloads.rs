@@ -48,6 +48,15 @@ pub struct ZeroReads {
     pub seed: u64,
 }
 
+impl ZeroReads {
+    /// A quarter of the turns of loads that do not wait for each other, in the caches as the
+    /// machine has them.
+    pub fn glance(reading: Reading, (colours, align): (u64, u64), seed: u64) -> ZeroReads {
+        let turns = TURNS / 4;
+        ZeroReads { policy: None, reading, colours, align, dependent: false, turns, seed }
+    }
+}
+
 fn parts(machine: &Machine, policy: Option<Policy>, seed: u64) -> Parts {
     let mut parts = Parts::of(machine, seed);
     if let Some(policy) = policy {
