@@ -270,7 +270,12 @@ impl NodeView<'_> {
         if order < Order::HUGE {
             let order = order.get() as u32;
             // A block that makes a larger run with its buddy does so.
-            if node.blocks.would_merge(index, order) || !held.buddy().push(index, order) {
+            let goes = if node.blocks.would_merge(index, order) {
+                Some(index)
+            } else {
+                held.buddy().push(index, order)
+            };
+            if let Some(index) = goes {
                 node.free_sub_block(m, Some(&held), index, order);
                 node.count(Some(&held), 1 << order);
                 held.forget_rows();

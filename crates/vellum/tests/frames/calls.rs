@@ -66,6 +66,25 @@ fn exhausted_by_each_order_the_rest_is_too_small_for_it_and_nothing_is_lost() {
 }
 
 #[test]
+fn of_freed_blocks_a_cpu_keeps_the_lowest() {
+    // Every other one, so that none is freed beside a free buddy.
+    for descending in [false, true] {
+        let fx = frames(1, 1 << 14);
+        let mut held = fx.take(32, 3);
+        held.sort_unstable();
+        let mut freed: Vec<Pfn> = held.into_iter().step_by(2).collect();
+        let lowest = freed[..4].to_vec();
+        if descending {
+            freed.reverse();
+        }
+        freed.into_iter().for_each(|pfn| fx.free(pfn, 3));
+        let mut next = fx.take(4, 3);
+        next.sort_unstable();
+        assert_eq!(next, lowest, "descending: {descending}");
+    }
+}
+
+#[test]
 fn frames_in_another_cpus_magazine_are_not_out_of_reach() {
     let fx = frames(4, 600);
     for cpu in 0..4 {

@@ -15,6 +15,11 @@
 //! With 2 blocks of each order a step of mixed orders cost 61 ns; with 4 it costs 52, and just as
 //! much stays in huge blocks (50 % live: 97.3 against 97.2 %); with 8, 49 ns.
 //!
+//! Of more blocks of an order than there is room for the lowest are kept: blocks at high addresses
+//! get empty, as they do by best fit. If the first ones freed were kept, 87.7 % of free memory and
+//! not 88.8 would be in huge blocks after churn by orders that come alike often at 90 % live. It
+//! costs 5 % of a step of mixed orders, since what goes back is another block than the one at hand.
+//!
 //! Rejected: merging a cached block with its cached buddy. That costs 6 ns a step of mixed orders,
 //! and no more huge blocks are free after churn (97.4 and 74.0 without).
 
@@ -99,10 +104,24 @@ impl CpuBuddy {
         self.index[BLOCK as usize - 1][..len].iter().map(|i| i.load(Relaxed))
     }
 
-    /// Keeps a block below 2 MiB, if there is room for one of that order.
+    /// Keeps a block below 2 MiB. If as many of its order are kept as may be, the highest of them
+    /// goes, which can be the block itself: the caller frees what this gives.
     #[inline]
-    pub fn push(&self, index: u32, order: u32) -> bool {
-        self.push_up_to(MOST_OF_ORDER[order as usize - 1], index, order)
+    pub fn push(&self, index: u32, order: u32) -> Option<u32> {
+        if self.push_up_to(MOST_OF_ORDER[order as usize - 1], index, order) {
+            return None;
+        }
+        let slots = &self.index[order as usize - 1];
+        // Without a branch for each slot: which is the highest is as good as random. A slot that is
+        // never used has 0.
+        let key = |at: usize| (slots[at].load(Relaxed) as u64) << 32 | at as u64;
+        let highest = (1..SLOTS).fold(key(0), |highest, at| highest.max(key(at)));
+        let goes = (highest >> 32) as u32;
+        if goes < index {
+            return Some(index);
+        }
+        slots[highest as usize % SLOTS].store(index, Relaxed);
+        Some(goes)
     }
 
     /// Keeps a block of 2 MiB, if there are less than `most`.
