@@ -174,6 +174,30 @@ fn a_page_that_is_alone_moves_without_memory_where_its_tables_can_move() {
 }
 
 #[test]
+fn a_remap_that_drops_index_shifts_fails_and_succeeds_whole() {
+    // Unused shifts are looked for at 63, 126, and so on, as all regions stay; so by the last
+    // remap. The new list takes frames of its own: 64 objects of seven shifts are one.
+    const REMAPS: u64 = 63 << 4;
+    let shifted = |fx: &Fixture, space: &Space| {
+        let from = Va(12 * GIB);
+        for n in 0..REMAPS {
+            let to = Va(32 * GIB + n * 2 * KIB4);
+            fx.map(space, from, KIB4, RW);
+            if n % 50 == 0 {
+                fx.poke(space, from, n).expect("memory");
+            }
+            assert_eq!(fx.vm.remap(space, from, KIB4, KIB4, Placement::At(to)), Ok(to));
+        }
+        None
+    };
+    let to = Placement::At(Va((8 << 39) + 3 * KIB4));
+    let needs = starve_after(no_thp(), shifted, |fx, all| {
+        fx.vm.remap(&all[0], RESERVED, MIB2 / 2, MIB2 / 2, to)
+    });
+    assert!(needs > 0, "nothing was refused");
+}
+
+#[test]
 fn an_exit_takes_no_memory() {
     for config in [no_thp(), Config::default()] {
         let (fx, space) = furnished(config);

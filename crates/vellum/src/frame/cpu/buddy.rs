@@ -13,12 +13,8 @@
 //! in huge blocks after long churn at 90 % live, not 74 %.
 //!
 //! With 2 blocks of each order a step of mixed orders cost 61 ns; with 4 it costs 52, and just as
-//! much stays in huge blocks (50 % live: 97.3 against 97.2 %); with 8, 49 ns.
-//!
-//! Of more blocks of an order than there is room for the lowest are kept: blocks at high addresses
-//! get empty, as they do by best fit. If the first ones freed were kept, 87.7 % of free memory and
-//! not 88.8 would be in huge blocks after churn by orders that come alike often at 90 % live. It
-//! costs 5 % of a step of mixed orders, since what goes back is another block than the one at hand.
+//! much stays in huge blocks (50 % live: 97.3 against 97.2 %); with 8, 49 ns. Of more blocks than
+//! there is room for the lowest are kept (docs/rows.md).
 //!
 //! Rejected: merging a cached block with its cached buddy. That costs 6 ns a step of mixed orders,
 //! and no more huge blocks are free after churn (97.4 and 74.0 without).
