@@ -5,8 +5,11 @@
 //! list; whoever looks for a frame's mappings tries them all. One entry is made per distance a
 //! remap moves pages, and fork copies the list, so remap touches no record.
 //!
-//! The list is a chain of 64-byte objects, seven shifts each; a shift is added once and stays as
-//! long as the space.
+//! The list is a chain of 64-byte objects, seven shifts each; a shift is added once. A remap does
+//! not take the shift of the old place off, since other regions may have it. Instead, when as many
+//! were added as were kept the last time, the verb makes a new list of those that regions have
+//! (`ops/remap/live_shifts.rs`). So the list is as long as the space has moved regions, and not as
+//! long as its history.
 
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
@@ -32,8 +35,12 @@ impl<M: Machine> Rmap<M> {
 
     /// Calls `each` with every shift of the space but identity, until it says `false`. Under the
     /// mmap lock, or the family's lock.
-    pub(super) fn shifts(&self, space: &SpaceRecord, mut each: impl FnMut(u64) -> bool) {
-        let mut next = SlabRef::from_raw(space.shifted.load(Ordering::Acquire));
+    pub(crate) fn shifts(&self, space: &SpaceRecord, each: impl FnMut(u64) -> bool) {
+        self.shifts_in(&space.shifted, each);
+    }
+
+    fn shifts_in(&self, list: &AtomicU64, mut each: impl FnMut(u64) -> bool) {
+        let mut next = SlabRef::from_raw(list.load(Ordering::Acquire));
         while let Some(handle) = next {
             let node = self.node(handle);
             for shift in &node.shifts {
@@ -53,15 +60,28 @@ impl<M: Machine> Rmap<M> {
         shift: u64,
         token: &mut Token<H>,
     ) -> Result<bool, NoMemory> {
+        let added = self.add_shift_in(&space.shifted, shift, token)?;
+        let count = space.shifts_added.load(Ordering::Relaxed);
+        space.shifts_added.store(count.saturating_add(u32::from(added)), Ordering::Relaxed);
+        Ok(added)
+    }
+
+    /// Adds a shift to a list, as above; the list is the caller's alone, or a space's.
+    pub(crate) fn add_shift_in<H: Above<Queue>>(
+        &self,
+        list: &AtomicU64,
+        shift: u64,
+        token: &mut Token<H>,
+    ) -> Result<bool, NoMemory> {
         let mut known = shift == 0;
-        self.shifts(space, |other| {
+        self.shifts_in(list, |other| {
             known |= other == shift;
             !known
         });
         if known {
             return Ok(false);
         }
-        let first = space.shifted.load(Ordering::Relaxed);
+        let first = list.load(Ordering::Relaxed);
         if let Some(handle) = SlabRef::from_raw(first)
             && let Some(free) =
                 self.node(handle).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
@@ -73,8 +93,20 @@ impl<M: Machine> Rmap<M> {
         let node = self.node(handle);
         node.next.store(first, Ordering::Relaxed);
         node.shifts[0].store(shift, Ordering::Relaxed);
-        space.shifted.store(handle.raw(), Ordering::Release);
+        list.store(handle.raw(), Ordering::Release);
         Ok(true)
+    }
+
+    /// Gives the space another list, which has every shift that a region of it has; the old one is
+    /// freed. Under the mmap lock.
+    pub(crate) fn replace_shifts<H: Above<Family> + Above<Queue>>(
+        &self,
+        space: &SpaceRecord,
+        list: &AtomicU64,
+        token: &mut Token<H>,
+    ) {
+        let old = self.exchange_list(space, list.load(Ordering::Relaxed), token);
+        self.drop_shift_list(&AtomicU64::new(old), token);
     }
 
     /// Takes a shift back that was added by a verb that failed before it moved anything. Under the
@@ -100,8 +132,7 @@ impl<M: Machine> Rmap<M> {
         }
     }
 
-    /// Takes the first node off the list if no shift is in it. Whoever holds the family's lock may
-    /// be walking the list.
+    /// Takes the first node off the list if no shift is in it.
     fn unlink_empty<H: Above<Family>>(
         &self,
         space: &SpaceRecord,
@@ -112,11 +143,22 @@ impl<M: Machine> Rmap<M> {
         if node.shifts.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
             return None;
         }
+        self.exchange_list(space, node.next.load(Ordering::Relaxed), token);
+        Some(handle)
+    }
+
+    /// Lets the space's list begin with another object; gives the one that was first. Whoever
+    /// holds the family's lock may be walking the list, so nobody is at what leaves it.
+    fn exchange_list<H: Above<Family>>(
+        &self,
+        space: &SpaceRecord,
+        first: u64,
+        token: &mut Token<H>,
+    ) -> u64 {
         let family = SlabRef::from_raw(space.family.load(Ordering::Relaxed));
         let lock = family.map(|family| (self.family(family).lock(), family.raw()));
         let _guard = lock.map(|(lock, key)| lock.lock(&self.machine, token, key));
-        space.shifted.store(node.next.load(Ordering::Relaxed), Ordering::Release);
-        Some(handle)
+        space.shifted.swap(first, Ordering::AcqRel)
     }
 
     /// Gives `to` every shift of `from`.
@@ -134,9 +176,14 @@ impl<M: Machine> Rmap<M> {
         done
     }
 
-    /// Frees the list.
+    /// Frees the space's list.
     pub(crate) fn drop_shifts<H: Above<Queue>>(&self, space: &SpaceRecord, token: &mut Token<H>) {
-        let mut next = SlabRef::from_raw(space.shifted.swap(0, Ordering::AcqRel));
+        self.drop_shift_list(&space.shifted, token);
+    }
+
+    /// Frees a list that nobody else walks.
+    pub(crate) fn drop_shift_list<H: Above<Queue>>(&self, list: &AtomicU64, token: &mut Token<H>) {
+        let mut next = SlabRef::from_raw(list.swap(0, Ordering::AcqRel));
         while let Some(handle) = next {
             next = SlabRef::from_raw(self.node(handle).next.load(Ordering::Relaxed));
             self.small.free(&self.machine, &self.frames, token, handle);

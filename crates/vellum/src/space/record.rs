@@ -90,7 +90,8 @@ pub(crate) struct SpaceRecord {
     pub family: AtomicU64,
     /// The next space of the family. The family's lock.
     pub sibling: AtomicU64,
-    /// First object of the list of index shifts, 0 for none. L.
+    /// First object of the list of index shifts, 0 for none. L; taken off under the family's lock,
+    /// too.
     pub shifted: AtomicU64,
     /// The region made last, with a reference of its own; equal attributes use it again. L.
     pub latest: AtomicU64,
@@ -111,7 +112,10 @@ pub(crate) struct SpaceRecord {
     objects: AtomicU64,
     /// Of a child, the number of its fork. Never changes.
     fork: AtomicU64,
-    spare: u64,
+    /// Shifts added since those that no region has were last dropped, and how many more may be
+    /// before that is done again. L.
+    pub shifts_added: AtomicU32,
+    pub shifts_due: AtomicU32,
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the asid.

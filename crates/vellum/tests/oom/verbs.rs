@@ -174,6 +174,29 @@ fn a_page_that_is_alone_moves_without_memory_where_its_tables_can_move() {
 }
 
 #[test]
+fn a_remap_that_drops_index_shifts_fails_and_succeeds_whole() {
+    // Of so many all but ten are of regions that are gone: the last remap is the one that looks.
+    let shifted = |fx: &Fixture, space: &Space| {
+        let from = Va(12 * GIB);
+        for n in 0..63 {
+            let to = Va(32 * GIB + n * n * KIB4);
+            fx.map(space, from, KIB4, RW);
+            fx.poke(space, from, n).expect("memory");
+            assert_eq!(fx.vm.remap(space, from, KIB4, KIB4, Placement::At(to)), Ok(to));
+            if n >= 10 {
+                assert_eq!(fx.vm.unmap(space, to, KIB4), Ok(()));
+            }
+        }
+        None
+    };
+    let to = Placement::At(Va((8 << 39) + 3 * KIB4));
+    let needs = starve_after(no_thp(), shifted, |fx, all| {
+        fx.vm.remap(&all[0], RESERVED, MIB2 / 2, MIB2 / 2, to)
+    });
+    assert!(needs > 0, "nothing was refused");
+}
+
+#[test]
 fn an_exit_takes_no_memory() {
     for config in [no_thp(), Config::default()] {
         let (fx, space) = furnished(config);

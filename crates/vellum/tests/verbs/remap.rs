@@ -289,3 +289,45 @@ fn a_page_that_is_alone_in_its_tables_moves_with_what_it_was() {
         }
     }
 }
+
+/// Moves a page on and on, to an address where it has never been each time.
+fn wander(fx: &Fixture, space: &Space, moves: u64) {
+    let at = |n: u64| Va(64 * GIB + n * 3 * KIB4);
+    fx.map(space, at(0), KIB4, RW);
+    fx.poke(space, at(0), 5).unwrap();
+    for n in 0..moves {
+        let to = at(n + 1);
+        assert_eq!(fx.vm.remap(space, at(n), KIB4, KIB4, Placement::At(to)), Ok(to));
+    }
+    assert_eq!(fx.peek(space, at(moves)), Ok(5));
+}
+
+#[test]
+fn what_a_space_keeps_of_remaps_is_what_lies_elsewhere_and_not_how_often_it_moved() {
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(AT, 200 * KIB4, RW);
+    // 100 pages stay where they have been moved, each by another distance.
+    let stays = |n: u64| Va(16 * GIB + n * n * KIB4);
+    for n in 0..100 {
+        fx.poke(&space, page_at(n), n + 1).unwrap();
+        let moved = fx.vm.remap(&space, page_at(n), KIB4, KIB4, Placement::At(stays(n)));
+        assert_eq!(moved, Ok(stays(n)));
+    }
+    let child = fx.vm.fork(&space).unwrap();
+    let slabs = fx.count(Counter::SlabPages);
+    wander(&fx, &space, 20_000);
+    // The list alone would be 45 frames long.
+    let more = fx.count(Counter::SlabPages) - slabs;
+    assert!(more <= 8, "{more} frames of slabs for 20,000 moves of one page");
+    fx.check(&[&space, &child]);
+    for n in 0..100 {
+        fx.poke(&child, stays(n), n + 1000).unwrap();
+        assert_eq!(fx.peek(&space, stays(n)), Ok(n + 1));
+    }
+    // What goes from a page to its mappings finds all of them.
+    let pfn = fx.frame(&space, stays(0));
+    assert_eq!(fx.vm.poison(&space, stays(0)), Ok(()));
+    assert_ne!(fx.frame(&space, stays(0)), pfn);
+    fx.check(&[&space, &child]);
+    fx.end([space, child]);
+}

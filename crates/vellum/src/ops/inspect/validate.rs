@@ -304,17 +304,29 @@ impl<M: Machine> Validate<'_, M> {
                 ensure(right, "rights of a leaf", va, given, has)?;
                 let Some(order) = level.leaf_order() else { return Ok(()) };
                 self.check_block(walk, pfn, order, index)?;
+                self.check_shift(walk, region, va)?;
                 let looked = flags.write && walk.pass == Pass::Count;
                 let right = !looked || self.is_exclusive(pfn, order);
                 ensure(right, "mappings of a writable page", va, 1, 2)
             }
             Entry::Inaccessible(pfn) => {
                 is_so(rights.is_none(), "inaccessible pages where there are rights")?;
+                self.check_shift(walk, region, va)?;
                 let Some(order) = level.leaf_order() else { return Ok(()) };
                 self.check_block(walk, pfn, order, index)
             }
             _ => Err(Invalid::new("entries in transit at rest", va, 0, 1)),
         }
+    }
+
+    /// Whoever goes from a page to its mappings tries the shift of the region that it is in.
+    fn check_shift(self, walk: &Walk<'_>, region: &Region, va: u64) -> Result<(), Invalid> {
+        let mut known = region.shift() == 0;
+        self.shifts(walk.record, |shift| {
+            known |= shift == region.shift();
+            !known
+        });
+        ensure(known, "an index shift that the space knows", va, region.shift(), 0)
     }
 
     /// One mapping of a page of an object.

@@ -13,6 +13,7 @@
 mod alone;
 mod lay;
 mod leaving;
+mod live_shifts;
 mod plan;
 mod relocate;
 mod single_table;

@@ -22,6 +22,7 @@ use crate::ops::remap::Remap;
 use crate::ops::remap::alone::RelocateAlone;
 use crate::ops::remap::lay::{Lay, Layout, Tables};
 use crate::ops::remap::leaving::Leaving;
+use crate::ops::remap::live_shifts::LiveShifts;
 use crate::ops::remap::plan::{Cuts, RemapPlan};
 use crate::ops::remap::single_table::RelocateInTable;
 use crate::ops::remap::stash::Stash;
@@ -67,6 +68,7 @@ impl<M: Machine> Relocate<'_, M> {
     /// [`NoMemory`]; nothing changed.
     pub(super) fn relocate(self, edit: &mut Edit<'_>, plan: &RemapPlan) -> Result<(), NoMemory> {
         let RemapPlan { all, moved, new, .. } = *plan;
+        LiveShifts(self.0).keep_live_shifts(edit);
         if moved == all
             && (RelocateInTable(self.0).relocate_in_table(edit, moved, new)?
                 || RelocateAlone(self.0).relocate_alone(edit, moved, new)?)
