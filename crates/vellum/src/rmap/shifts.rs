@@ -81,20 +81,30 @@ impl<M: Machine> Rmap<M> {
         if known {
             return Ok(false);
         }
+        self.push_shift(list, shift, token).map(|()| true)
+    }
+
+    /// Puts a shift on a list that does not have it.
+    fn push_shift<H: Above<Queue>>(
+        &self,
+        list: &AtomicU64,
+        shift: u64,
+        token: &mut Token<H>,
+    ) -> Result<(), NoMemory> {
         let first = list.load(Ordering::Relaxed);
         if let Some(handle) = SlabRef::from_raw(first)
             && let Some(free) =
                 self.node(handle).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
         {
             free.store(shift, Ordering::Release);
-            return Ok(true);
+            return Ok(());
         }
         let handle = self.small.alloc(&self.machine, &self.frames, token)?;
         let node = self.node(handle);
         node.next.store(first, Ordering::Relaxed);
         node.shifts[0].store(shift, Ordering::Relaxed);
         list.store(handle.raw(), Ordering::Release);
-        Ok(true)
+        Ok(())
     }
 
     /// Gives the space another list, which has every shift that a region of it has; the old one is
@@ -161,7 +171,8 @@ impl<M: Machine> Rmap<M> {
         space.shifted.swap(first, Ordering::AcqRel)
     }
 
-    /// Gives `to` every shift of `from`.
+    /// Gives `to`, which has none, every shift of `from`, and what is known of those that no region
+    /// has: the child's first remap need not look for them all.
     pub(crate) fn copy_shifts<H: Above<Queue>>(
         &self,
         from: &SpaceRecord,
@@ -170,9 +181,14 @@ impl<M: Machine> Rmap<M> {
     ) -> Result<(), NoMemory> {
         let mut done = Ok(());
         self.shifts(from, |shift| {
-            done = self.add_shift(to, shift, token).map(drop);
+            done = self.push_shift(&to.shifted, shift, token);
             done.is_ok()
         });
+        for (from, to) in
+            [(&from.shifts_added, &to.shifts_added), (&from.shifts_due, &to.shifts_due)]
+        {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         done
     }
 

@@ -1,5 +1,7 @@
 //! Remap: pages move, grow and shrink, and keep their contents.
 
+use std::time::Instant;
+
 use vellum_testkit::prelude::*;
 
 #[test]
@@ -330,4 +332,49 @@ fn what_a_space_keeps_of_remaps_is_what_lies_elsewhere_and_not_how_often_it_move
     assert_ne!(fx.frame(&space, stays(0)), pfn);
     fx.check(&[&space, &child]);
     fx.end([space, child]);
+}
+
+#[test]
+fn a_fork_and_the_childs_first_remap_are_not_slow_by_the_square_of_what_was_moved() {
+    const PAGES: u64 = 7000;
+    // How long both take where all pages were moved, and lie so many pages from each other.
+    let time = |apart: u64| {
+        let fx = fixture(40_000, no_thp());
+        let space = fx.mapped(AT, PAGES * KIB4, RW);
+        for n in 0..PAGES {
+            let to = Va(64 * GIB + n * apart * KIB4);
+            assert_eq!(fx.vm.remap(&space, page_at(n), KIB4, KIB4, Placement::At(to)), Ok(to));
+        }
+        let times = [(); 3].map(|()| {
+            let start = Instant::now();
+            let child = fx.vm.fork(&space).unwrap();
+            let (from, to) = (Va(64 * GIB), Va(128 * GIB + KIB4));
+            assert_eq!(fx.vm.remap(&child, from, KIB4, KIB4, Placement::At(to)), Ok(to));
+            let took = start.elapsed();
+            fx.check(&[&space, &child]);
+            fx.vm.exit(child);
+            took
+        });
+        fx.end([space]);
+        times.into_iter().min().unwrap()
+    };
+    // One distance for all, or one for each. It was 200 times as long.
+    let (one, each) = (time(1), time(2));
+    assert!(each < one * 20, "{each:?}, and {one:?} where all went as far");
+}
+
+#[test]
+fn a_huge_page_that_arrives_as_base_pages_is_counted_as_split() {
+    for (to, splits) in [(6 * GIB, 0), (6 * GIB + KIB4, 3), (6 * GIB + MIB2 / 2, 3)] {
+        for (old, new) in [(3, 3), (3, 4)] {
+            let fx = fixture(8192, Config::default());
+            let space = fx.mapped(Va(GIB), 3 * MIB2, RW);
+            assert_eq!(fx.populate(&space, Va(GIB), 3 * MIB2), Ok(()));
+            let (old, new) = (old * MIB2, new * MIB2);
+            assert_eq!(fx.vm.remap(&space, Va(GIB), old, new, Placement::At(Va(to))), Ok(Va(to)));
+            assert_eq!(fx.usage(&space).huge_leaves, 3 - splits);
+            assert_eq!(fx.count(Counter::ThpSplit), splits as i64);
+            fx.end([space]);
+        }
+    }
 }
