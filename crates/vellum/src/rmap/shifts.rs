@@ -28,8 +28,8 @@ pub(crate) struct ShiftList {
 
 impl<M: Machine> Rmap<M> {
     fn node(&self, handle: SlabRef) -> &ShiftList {
-        // SAFETY: names on a space's list are objects of 64 bytes that were zero at first, and live
-        // as long as the space.
+        // SAFETY: names on a list are objects of 64 bytes that were zero at first, and live while
+        // they are on it; nobody who walks a list is at one that leaves (`exchange_list`).
         unsafe { handle.ptr(&self.machine).cast::<ShiftList>().as_ref() }
     }
 
