@@ -364,6 +364,31 @@ fn a_fork_and_the_childs_first_remap_are_not_slow_by_the_square_of_what_was_move
 }
 
 #[test]
+fn remaps_are_not_slow_because_a_space_has_many_regions() {
+    const MOVES: u64 = 5000;
+    // 500 tables with so many regions each, of a range that was moved itself.
+    let time = |regions: u64| {
+        let fx = fixture(4096, no_thp());
+        let space = fx.mapped(Va(32 * GIB), 500 * MIB2, RW);
+        let far = Va(128 * GIB);
+        let moved = fx.vm.remap(&space, Va(32 * GIB), 500 * MIB2, 500 * MIB2, Placement::At(far));
+        assert_eq!(moved, Ok(far));
+        for n in (0..500 * 512).step_by(2 * 512 / regions as usize) {
+            let at = Va(far.0 + n * KIB4);
+            assert_eq!(fx.vm.protect(&space, at, KIB4, Rights::READ), Ok(()));
+        }
+        let start = Instant::now();
+        wander(&fx, &space, MOVES);
+        let took = start.elapsed();
+        fx.end([space]);
+        took
+    };
+    // It was 13 times as long.
+    let (few, many) = (time(2), time(512));
+    assert!(many < few * 5, "{many:?} for {MOVES} moves, and {few:?} beside few regions");
+}
+
+#[test]
 fn a_huge_page_that_arrives_as_base_pages_is_counted_as_split() {
     for (to, splits) in [(6 * GIB, 0), (6 * GIB + KIB4, 3), (6 * GIB + MIB2 / 2, 3)] {
         for (old, new) in [(3, 3), (3, 4)] {
