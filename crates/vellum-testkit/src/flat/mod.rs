@@ -76,6 +76,8 @@ pub struct Asked {
     last_root: AtomicU64,
     pub cleared_frames: Count,
     pub copied_frames: Count,
+    /// Entries of tables that the library has read.
+    pub entries_read: Count,
     pub relaxed: Count,
     /// CPU numbers asked for where the next instruction may run on another.
     pub loose_cpus: Count,
@@ -262,6 +264,7 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         PREEMPT_OFF.set(depth - 1);
     }
     unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        self.asked.entries_read.add(1);
         self.entry(table, slot).load(Ordering::Acquire)
     }
     unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {

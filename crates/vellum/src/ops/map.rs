@@ -122,7 +122,8 @@ impl<M: Machine> Map<'_, M> {
             self.edit(record, |edit| {
                 let range = self.place(record, at, bytes, Order::BASE.bytes())?;
                 let shift = first.wrapping_sub(range.start().page());
-                let region = self.view_region(edit, attrs, View { object, shift, copies })?;
+                let view = View { object, shift, copies };
+                let region = self.view_region(edit, attrs, (view, range))?;
                 record.note_object();
                 let mapped = self.map_range(edit, range, region, at);
                 self.drop_region(region, edit.deferred);
@@ -132,14 +133,18 @@ impl<M: Machine> Map<'_, M> {
         })
     }
 
-    /// A region that shows an object, with one reference, the caller's.
+    /// A region that shows an object in a range, with one reference, the caller's. Where the
+    /// mapping beside it is the same one, it is of the same attachment, and says the same.
     pub(super) fn view_region(
         self,
         edit: &mut Edit<'_>,
         attrs: Attrs,
-        View { object, shift, copies }: View,
+        (View { object, shift, copies }, range): (View, VaRange),
     ) -> Result<SlabRef, NoMemory> {
-        let attachment = Attach(self.0).attach(edit.space, object, shift, edit.token)?;
+        let attachment = match self.attachment_beside(edit.space, range, (object, shift)) {
+            Some(known) => known,
+            None => Attach(self.0).attach(edit.space, object, shift, edit.token)?,
+        };
         let kind = self.kind_of(object, copies);
         let attachment = Some(attachment);
         let backing = Backing { shift: copies.unwrap_or(0), attachment, kind };
@@ -147,6 +152,26 @@ impl<M: Machine> Map<'_, M> {
         // The region names it, or nobody does.
         attachment.into_iter().for_each(|name| Attach(self.0).unattach(name, edit.token));
         made
+    }
+
+    /// The attachment of a mapping that ends where a range begins, or begins where it ends, if it
+    /// shows the object at that shift; named once more.
+    fn attachment_beside(
+        self,
+        space: &SpaceRecord,
+        range: VaRange,
+        shown: (SlabRef, u64),
+    ) -> Option<SlabRef> {
+        if !space.maps_objects() {
+            return None;
+        }
+        let before = Va(range.start().0.wrapping_sub(PAGE_SIZE as u64));
+        let beside = [before, range.end()].into_iter().filter(|&va| va < self.user_end());
+        let known = beside.filter_map(|va| {
+            let region = self.region(self.0.descend(space, va).region?);
+            region.attachment().filter(|_| region.object_at(Va(0)) == Some(shown))
+        });
+        known.take(1).inspect(|&known| Attach(self.0).attachment(known).share()).next()
     }
 
     /// What a write does through a view of an object.

@@ -172,8 +172,8 @@ impl<'v, M: Machine> Attach<'v, M> {
         self.list_of(object.unwrap_or(attachment))
     }
 
-    /// A new attachment of an object that the caller keeps, named once. Under the mmap lock of the
-    /// space, which has no other way to a family meanwhile.
+    /// A new attachment of an object that the caller keeps, named once: of the space alone, even if
+    /// it is of a family. A fork shares it. Under the mmap lock of the space, so none is under way.
     pub fn attach<H: Above<Attachments> + Above<Queue>>(
         self,
         space: &SpaceRecord,
@@ -186,7 +186,7 @@ impl<'v, M: Machine> Attach<'v, M> {
         made.refs.store(1, Ordering::Relaxed);
         made.object.store(object.raw(), Ordering::Relaxed);
         made.shift.store(shift, Ordering::Relaxed);
-        made.home.store(home_of(space).pack(), Ordering::Relaxed);
+        made.home.store(Owner::Space(space.id()).pack(), Ordering::Relaxed);
         list.keep();
         let _guard = list.lock().lock(&self.machine, token, object.raw());
         let first = list.first.load(Ordering::Relaxed);
@@ -254,7 +254,8 @@ impl<'v, M: Machine> Attach<'v, M> {
         let shared = self.attachment(handle);
         let Some(object) = SlabRef::from_raw(shared.object()) else { return };
         let _guard = self.list_of(object).lock().lock(&self.machine, token, object.raw());
-        shared.home.store(home_of(space).pack(), Ordering::Relaxed);
+        let family = Owner::Family(space.family.load(Ordering::Relaxed));
+        shared.home.store(family.pack(), Ordering::Relaxed);
     }
 
     /// Calls `each` with every space that may map an object, and the shift at which. Spaces that
@@ -319,14 +320,6 @@ impl<'v, M: Machine> Attach<'v, M> {
         let refs = list.refs.load(Ordering::Relaxed);
         ensure(refs >= count, "who keeps an object", object.raw(), refs, count)?;
         Ok(count)
-    }
-}
-
-/// The spaces that may come to map what a space maps.
-fn home_of(space: &SpaceRecord) -> Owner {
-    match space.family.load(Ordering::Relaxed) {
-        0 => Owner::Space(space.id()),
-        family => Owner::Family(family),
     }
 }
 

@@ -34,8 +34,8 @@ over!(ShiftLists, Rmap);
 
 impl<'v, M: Machine> ShiftLists<'v, M> {
     fn node(self, handle: SlabRef) -> &'v ShiftList {
-        // SAFETY: names on a space's list are objects of 64 bytes that were zero at first, and live
-        // as long as the space.
+        // SAFETY: names on a list are objects of 64 bytes that were zero at first, and live while
+        // they are on it; nobody who walks a list is at one that leaves (`exchange`).
         unsafe { handle.ptr(&self.0.machine).cast::<ShiftList>().as_ref() }
     }
 
@@ -69,20 +69,30 @@ impl<'v, M: Machine> ShiftLists<'v, M> {
         if known {
             return Ok(false);
         }
+        self.push(list, shift, token).map(|()| true)
+    }
+
+    /// Puts a shift on a list that does not have it.
+    fn push<H: Above<Queue>>(
+        self,
+        list: &AtomicU64,
+        shift: u64,
+        token: &mut Token<H>,
+    ) -> Result<(), NoMemory> {
         let first = list.load(Ordering::Relaxed);
         if let Some(handle) = SlabRef::from_raw(first)
             && let Some(free) =
                 self.node(handle).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
         {
             free.store(shift, Ordering::Release);
-            return Ok(true);
+            return Ok(());
         }
         let handle = self.small.alloc(&self.machine, &self.frames, token)?;
         let node = self.node(handle);
         node.next.store(first, Ordering::Relaxed);
         node.shifts[0].store(shift, Ordering::Relaxed);
         list.store(handle.raw(), Ordering::Release);
-        Ok(true)
+        Ok(())
     }
 
     /// Lets the space's list begin with another object; gives the one that was first. Whoever
@@ -180,7 +190,8 @@ impl<M: Machine> Rmap<M> {
         Some(handle)
     }
 
-    /// Gives `to` every shift of `from`.
+    /// Gives `to`, which has none, every shift of `from`, and what is known of those that no region
+    /// has: the child's first remap need not look for them all.
     pub(crate) fn copy_shifts<H: Above<Queue>>(
         &self,
         from: &SpaceRecord,
@@ -189,9 +200,14 @@ impl<M: Machine> Rmap<M> {
     ) -> Result<(), NoMemory> {
         let mut done = Ok(());
         self.shifts(from, |shift| {
-            done = self.add_shift(to, shift, token).map(drop);
+            done = ShiftLists(self).push(&to.shifted, shift, token);
             done.is_ok()
         });
+        for (from, to) in
+            [(&from.shifts_added, &to.shifts_added), (&from.shifts_due, &to.shifts_due)]
+        {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         done
     }
 

@@ -118,3 +118,92 @@ fn a_mapping_of_an_object_has_base_pages_whatever_thp_says() {
     fx.vm.objects().discard(object);
     fx.end([space]);
 }
+
+#[test]
+fn an_object_that_is_mapped_in_pieces_is_mapped_as_one_that_is_not() {
+    const PAGES: u64 = 1200;
+    type Pieces = Vec<(u64, u64)>;
+    let apart = |n: u64| (n * 7 % PAGES, 1);
+    let ways: [Pieces; 4] = [
+        (0..PAGES).map(|n| (n, 1)).collect(),
+        (0..PAGES).rev().map(|n| (n, 1)).collect(),
+        (0..PAGES).map(apart).collect(),
+        (0..PAGES / 100).map(|n| (n * 100, 100)).collect(),
+    ];
+    for (way, private) in ways.iter().flat_map(|way| [(way, false), (way, true)]) {
+        let fx = fixture(8192, no_thp());
+        let object = fx.object(PAGES * KIB4);
+        let space = fx.vm.create().unwrap();
+        let slabs = fx.count(Counter::SlabPages);
+        for &(first, pages) in way {
+            let (at, bytes) = (page_at(first), pages * KIB4);
+            let part = ObjectPart { object: &object, offset: first * KIB4 };
+            let mapped = match private {
+                true => fx.vm.map_private(&space, Placement::At(at), bytes, RW, part),
+                false => fx.vm.map_object(&space, Placement::At(at), bytes, RW, part),
+            };
+            assert_eq!(mapped, Ok(at));
+        }
+        let more = fx.count(Counter::SlabPages) - slabs;
+        // A region and an attachment of 64 bytes for each piece would be 38.
+        let joins = way[1].0.abs_diff(way[0].0) == way[0].1;
+        assert!(!joins || more <= 4, "{more} frames of slabs for {} pieces", way.len());
+        (0..PAGES).for_each(|n| fx.poke(&space, page_at(n), n + 1).unwrap());
+        fx.check(&[&space]);
+        // So it is with what is moved in pieces.
+        let to = |n: u64| Va(64 * GIB + n * KIB4);
+        for n in 0..PAGES {
+            let moved = fx.vm.remap(&space, page_at(n), KIB4, KIB4, Placement::At(to(n)));
+            assert_eq!(moved, Ok(to(n)));
+        }
+        let more = fx.count(Counter::SlabPages) - slabs;
+        assert!(!joins || more <= 8, "{more} frames of slabs after {PAGES} moves");
+        fx.check(&[&space]);
+        assert_eq!(fx.vm.unmap(&space, to(3), 2 * KIB4), Ok(()));
+        assert_eq!(fx.vm.objects().resize(&object, 0), Ok(()));
+        let left = |n: u64| if private { Ok(n + 1) } else { Err(FaultError::Beyond) };
+        for n in [0, 1, 2, 5, PAGES - 1] {
+            assert_eq!(fx.peek(&space, to(n)), left(n));
+        }
+        fx.vm.objects().discard(object);
+        fx.end([space]);
+    }
+}
+
+#[test]
+fn what_the_members_of_a_family_map_for_themselves_is_sought_in_one_each() {
+    const SPACES: usize = 400;
+    let reads = |family: bool| {
+        let fx = fixture(40_000, no_thp());
+        let parent = fx.mapped(Va(3 * GIB), KIB4, RW);
+        let object = fx.object(KIB4);
+        let mut spaces: Vec<Space> = (0..SPACES)
+            .map(|_| {
+                let space = match family {
+                    true => fx.vm.fork(&parent).unwrap(),
+                    false => fx.mapped(Va(3 * GIB), KIB4, RW),
+                };
+                fx.map_object(&space, AT, KIB4, &object);
+                fx.poke(&space, AT, 1).unwrap();
+                space
+            })
+            .collect();
+        // One whose mapping a child has, too.
+        let child = fx.vm.fork(&spaces[7]).unwrap();
+        assert_eq!(fx.peek(&child, AT), Ok(1));
+        spaces.extend([child, parent]);
+        let before = fx.m().asked.entries_read.get();
+        assert_eq!(fx.vm.poison(&spaces[0], AT), Ok(()));
+        let read = fx.m().asked.entries_read.get() - before;
+        let pfn = fx.frame_at(&spaces[1], AT);
+        assert_eq!(pfn, None, "it has left every space");
+        assert_eq!(fx.vm.objects().resize(&object, 0), Ok(()));
+        assert_eq!(fx.peek(&spaces[SPACES], AT), Err(FaultError::Beyond));
+        fx.vm.objects().discard(object);
+        fx.end(spaces);
+        read
+    };
+    let (strangers, members) = (reads(false), reads(true));
+    println!("{members} entries read, and {strangers} of spaces that are no family");
+    assert!(members < strangers * 2, "{members} entries read, and {strangers} of strangers");
+}

@@ -331,3 +331,73 @@ fn what_a_space_keeps_of_remaps_is_what_lies_elsewhere_and_not_how_often_it_move
     fx.check(&[&space, &child]);
     fx.end([space, child]);
 }
+
+#[test]
+fn a_childs_first_remap_does_not_look_at_all_that_the_parent_has_moved() {
+    const PAGES: u64 = 2000;
+    // Entries that it reads where all pages were moved, and lie so many pages from each other.
+    let reads = |apart: u64| {
+        let fx = fixture(40_000, no_thp());
+        let space = fx.mapped(AT, PAGES * KIB4, RW);
+        let at = |n: u64| Va(64 * GIB + n * apart * KIB4);
+        for n in 0..PAGES {
+            let moved = fx.vm.remap(&space, page_at(n), KIB4, KIB4, Placement::At(at(n)));
+            assert_eq!(moved, Ok(at(n)));
+        }
+        let child = fx.vm.fork(&space).unwrap();
+        let to = Va(256 * GIB);
+        let before = fx.m().asked.entries_read.get();
+        assert_eq!(fx.vm.remap(&child, at(1), KIB4, KIB4, Placement::At(to)), Ok(to));
+        let read = fx.m().asked.entries_read.get() - before;
+        fx.poke(&child, at(PAGES - 1), 3).unwrap();
+        fx.check(&[&space, &child]);
+        fx.end([space, child]);
+        read
+    };
+    // One distance for all and a few tables, or a distance and a table for each.
+    let (one, each) = (reads(1), reads(512));
+    assert!(each < one + 100, "{each} entries read, and {one} where all went as far");
+}
+
+#[test]
+fn remaps_look_seldom_for_index_shifts_where_a_space_has_many_regions() {
+    const MOVES: u64 = 5000;
+    // 500 tables with so many regions each, of a range that was moved itself.
+    let reads = |regions: u64| {
+        let fx = fixture(4096, no_thp());
+        let space = fx.mapped(Va(32 * GIB), 500 * MIB2, RW);
+        let far = Va(128 * GIB);
+        let moved = fx.vm.remap(&space, Va(32 * GIB), 500 * MIB2, 500 * MIB2, Placement::At(far));
+        assert_eq!(moved, Ok(far));
+        for n in (0..500 * 512).step_by(2 * 512 / regions as usize) {
+            let at = Va(far.0 + n * KIB4);
+            assert_eq!(fx.vm.protect(&space, at, KIB4, Rights::READ), Ok(()));
+        }
+        let before = fx.m().asked.entries_read.get();
+        wander(&fx, &space, MOVES);
+        let read = fx.m().asked.entries_read.get() - before;
+        fx.end([space]);
+        read
+    };
+    // A search reads the 500 entries above those tables, and some others. As often in both cases
+    // would be 79 times in all.
+    let (few, many) = (reads(2), reads(512));
+    println!("{few} entries read beside few regions, {many} beside many");
+    assert!(many + 10_000 < few, "{many} entries read for {MOVES} moves, and {few} of few regions");
+}
+
+#[test]
+fn a_huge_page_that_arrives_as_base_pages_is_counted_as_split() {
+    for (to, splits) in [(6 * GIB, 0), (6 * GIB + KIB4, 3), (6 * GIB + MIB2 / 2, 3)] {
+        for (old, new) in [(3, 3), (3, 4)] {
+            let fx = fixture(8192, Config::default());
+            let space = fx.mapped(Va(GIB), 3 * MIB2, RW);
+            assert_eq!(fx.populate(&space, Va(GIB), 3 * MIB2), Ok(()));
+            let (old, new) = (old * MIB2, new * MIB2);
+            assert_eq!(fx.vm.remap(&space, Va(GIB), old, new, Placement::At(Va(to))), Ok(Va(to)));
+            assert_eq!(fx.usage(&space).huge_leaves, 3 - splits);
+            assert_eq!(fx.count(Counter::ThpSplit), splits as i64);
+            fx.end([space]);
+        }
+    }
+}

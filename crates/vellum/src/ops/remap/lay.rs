@@ -26,6 +26,7 @@ use crate::platform::over;
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::space::attrs::Packed;
+use crate::stats::Counter;
 use crate::sync::Token;
 use crate::vma::edit::Edit;
 
@@ -357,6 +358,9 @@ impl<'v, M: Machine> Lay<'v, M> {
                 self.split_block(part(pfn, above), order);
                 self.count_pages(order, -1);
                 self.count_pages(smaller(order), ENTRIES as i64);
+                if order == Order::HUGE {
+                    self.count(Counter::ThpSplit, 1);
+                }
             }
             above = above.child();
         }

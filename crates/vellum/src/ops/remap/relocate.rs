@@ -152,7 +152,7 @@ impl<M: Machine> Relocate<'_, M> {
             let region = self.region(handle);
             let shift = region.shift().wrapping_sub(pages);
             let moved = match region.moved_view(pages) {
-                Some(view) => Map(self.0).view_region(edit, region.attrs(), view)?,
+                Some(view) => Map(self.0).view_region(edit, region.attrs(), (view, part))?,
                 None => {
                     let backing = Backing::anonymous(shift);
                     self.make_region(region.attrs(), backing, edit.token)?
