@@ -12,6 +12,7 @@ mod set;
 mod single;
 mod stream;
 mod tree;
+mod ways;
 
 pub(crate) use geometry::Divider;
 pub use geometry::{Geometry, GeometryError, Index, MAX_LINE, MAX_SETS, MAX_WAYS, Policy};
@@ -21,3 +22,4 @@ pub use hierarchy::{
 pub use prefetch::{Fetch, MAX_STREAMS, PrefetchShape, Prefetcher};
 pub use single::{Cache, Lookup, Victim};
 pub use stream::StreamCost;
+pub use ways::{WayPredictor, linear_hash};

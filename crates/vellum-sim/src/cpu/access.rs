@@ -28,6 +28,24 @@ pub struct PageFault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(pub u64);
 
+/// The data side of an access.
+pub(super) struct Touch {
+    pub va: u64,
+    pub line: u64,
+    pub kind: Kind,
+    /// Its address is the result of the load before.
+    pub dependent: bool,
+    /// When its translation is there, if the first level of TLBs missed.
+    pub late: Option<Ready>,
+}
+
+impl Touch {
+    /// It is a load that waits for the one before.
+    pub(super) fn is_dependent(&self) -> bool {
+        self.dependent && self.kind == Kind::Load
+    }
+}
+
 /// Why an access did not happen.
 pub(crate) enum Trap {
     Fault(PageFault),
@@ -75,11 +93,11 @@ impl<F: Format> SimState<F> {
                 }
                 return Ok(Seen(0));
             }
-            self.touch(c, line, kind, dependent, None);
+            self.touch(c, &Touch { va, line, kind, dependent, late: None });
             return Ok(Seen(0));
         }
         let t = self.translate(c, va, kind, dependent)?;
-        self.touch(c, t.address >> 6, kind, dependent, t.late);
+        self.touch(c, &Touch { va, line: t.address >> 6, kind, dependent, late: t.late });
         if self.walk_check {
             let line = t.address >> 6;
             return Ok(Seen(if kind == Kind::Store {
@@ -102,8 +120,16 @@ impl<F: Format> SimState<F> {
 
     /// The data side of an access: caches and time.
     #[inline]
-    fn touch(&mut self, c: usize, line: u64, kind: Kind, dependent: bool, late: Option<Ready>) {
-        let served = self.caches.access(c, Agent::Demand, line, kind.of_cache());
+    fn touch(&mut self, c: usize, touch: &Touch) {
+        let &Touch { line, kind, dependent, late, .. } = touch;
+        let is_first = self.cpus[c].first.is_some() && kind != Kind::Fetch;
+        if is_first && self.joins(c, touch) {
+            return;
+        }
+        let mut served = self.caches.access(c, Agent::Demand, line, kind.of_cache());
+        if is_first {
+            served.level = self.in_predicted_way(c, touch, served.level);
+        }
         let mut latency = self.caches.latency(served.level);
         if served.level == Level::Memory {
             let cpu = &self.cpus[c];
@@ -119,9 +145,8 @@ impl<F: Format> SimState<F> {
         recent.dirty = kind == Kind::Store;
         let first = served.level == Level::L1;
         cpu.core.served_by(served.level as u8);
-        if !first && cpu.prefetcher.is_some() {
-            let (level, ready) = (served.level, late.unwrap_or_default());
-            return self.miss_trains(c, &Miss { line, kind, dependent, ready, level, latency });
+        if !first && (is_first || cpu.prefetcher.is_some()) {
+            return self.miss_trains(c, touch, &Miss { level: served.level, latency });
         }
         let Some(ready) = late else {
             match kind {

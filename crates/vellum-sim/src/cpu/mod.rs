@@ -8,6 +8,7 @@
 
 pub(crate) mod access;
 mod counters;
+pub(crate) mod first;
 mod handle;
 mod hints;
 mod prefetch;
@@ -176,6 +177,8 @@ pub(crate) struct CpuState {
     pub nested: Option<Box<NestedTlb>>,
     pub hints: hints::Hints,
     pub prefetcher: Option<Box<Prefetcher>>,
+    /// What the first level of data does beside holding lines.
+    pub first: Option<Box<first::First>>,
     pub charges: Charges,
     /// Time by account, up to `marked`.
     pub spent: [Ticks; ACCOUNTS],
@@ -221,6 +224,7 @@ impl CpuState {
             prefetcher: parts
                 .prefetch
                 .map(|shape| Box::new(Prefetcher::new(shape, &parts.caches.l2))),
+            first: first::First::new(parts.first, &parts.caches.l1d),
             charges: Charges::NONE,
             spent: [Ticks::ZERO; ACCOUNTS],
             account: Account::Program,

@@ -120,6 +120,16 @@ impl Costs {
     }
 }
 
+/// What a first level of data does beside holding lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FirstLevel {
+    /// Time between two lines that come into one set; accesses to a line on its way then wait for
+    /// it. `None`: a line is there from the access that misses it.
+    pub refill: Option<Ticks>,
+    /// Ways are predicted by linear addresses.
+    pub predicts_ways: bool,
+}
+
 /// A machine, resolved.
 #[derive(Clone, Debug)]
 pub struct Parts {
@@ -133,6 +143,8 @@ pub struct Parts {
     pub core: Overlap,
     /// The caches; `caches.cpus` is the number of CPUs.
     pub caches: Shape,
+    /// What the first level of data does beside holding lines.
+    pub first: FirstLevel,
     /// The stream prefetcher beside each L2, if there is one.
     pub prefetch: Option<PrefetchShape>,
     /// Memory nodes.
@@ -177,6 +189,7 @@ impl Parts {
             clock_hz: file.clock_hz.value,
             core: file.overlap(),
             caches: file.hierarchy(seed),
+            first: file.first_level(),
             prefetch: file.prefetcher(),
             numa: file.numa(),
             cpu_node: (0..cpus).map(|cpu| file.node_of_cpu(cpu) as u8).collect(),
