@@ -4,6 +4,7 @@
 //! simulated memory. One cache is [`Cache`]; the private and shared levels of all CPUs are a
 //! [`Hierarchy`].
 
+mod first;
 mod geometry;
 mod hierarchy;
 mod nru;
@@ -14,6 +15,8 @@ mod stream;
 mod tree;
 mod ways;
 
+pub(crate) use first::First;
+pub use first::FirstLevel;
 pub(crate) use geometry::Divider;
 pub use geometry::{Geometry, GeometryError, Index, MAX_LINE, MAX_SETS, MAX_WAYS, Policy};
 pub use hierarchy::{

@@ -5,7 +5,7 @@
 
 use crate::cache::{Agent, Level};
 use crate::cpu::prefetch::Miss;
-use crate::cpu::{Kind, Price};
+use crate::cpu::{Kind, NONE, Price};
 use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::{Ready, Ticks};
@@ -164,6 +164,36 @@ impl<F: Format> SimState<F> {
             Kind::Load => cpu.core.load_after(ready, latency, dependent, !first),
             Kind::Fetch => cpu.core.load_after(ready, latency, false, !first),
         };
+    }
+
+    /// An access to a line that is on its way waits for it. Says whether it is one.
+    #[inline(never)]
+    fn joins(&mut self, c: usize, touch: &Touch) -> bool {
+        let cpu = &mut self.cpus[c];
+        let (ready, dependent) = (touch.late.unwrap_or_default(), touch.is_dependent());
+        let start = cpu.core.starts(ready.at, dependent);
+        let found = cpu.first.as_ref().and_then(|f| f.on_its_way(touch.line, touch.va, start));
+        let Some((at, source)) = found else { return false };
+        self.caches.joins(c, touch.kind.of_cache());
+        // The caches may have lost it again: the next access looks.
+        cpu.data.line = NONE;
+        cpu.core.served_by(source);
+        match touch.kind {
+            Kind::Store => cpu.core.store_after(ready, Ticks::ZERO, false),
+            _ => cpu.core.load_joining(ready, at, dependent),
+        };
+        true
+    }
+
+    /// The level that serves an access, after the way was predicted.
+    #[inline(never)]
+    fn in_predicted_way(&mut self, c: usize, touch: &Touch, level: Level) -> Level {
+        let set = self.caches.first_set(c, touch.line);
+        let Some(first) = &mut self.cpus[c].first else { return level };
+        if first.predicts((touch.line, set), touch.va) || level != Level::L1 {
+            return level;
+        }
+        self.caches.misses_way(c, touch.line, touch.kind.of_cache())
     }
 
     /// Lines that the last cache access pushed out go to memory.

@@ -43,7 +43,7 @@ impl<F: Format> SimState<F> {
             && touch.kind != Kind::Fetch
         {
             let times = [cpu.core.now(), (now + miss.latency).max(arrival)];
-            arrival = first.arrives(touch, set, source, times);
+            arrival = first.arrives((touch.line, set), touch.va, source as u8, times);
         }
         match touch.kind {
             Kind::Store => cpu.core.store_arriving(ready, miss.latency, arrival),

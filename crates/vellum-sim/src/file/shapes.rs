@@ -3,9 +3,8 @@
 use super::constant::Constant;
 use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
 use super::units::{Duration, Threshold};
-use crate::cache::{Geometry, Index, PrefetchShape, Shape};
+use crate::cache::{FirstLevel, Geometry, Index, PrefetchShape, Shape};
 use crate::disk::DiskTimes;
-use crate::machine::parts::FirstLevel;
 use crate::memory::{NestedTables, Numa, Overlap, Ticks};
 use crate::tlb::{BankShape, NestedShape, TlbShape, WalkCacheShape};
 

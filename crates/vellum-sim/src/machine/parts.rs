@@ -6,7 +6,7 @@
 
 use vellum::machine::WORKS;
 
-use crate::cache::{PrefetchShape, Shape};
+use crate::cache::{FirstLevel, PrefetchShape, Shape};
 use crate::disk::DiskTimes;
 use crate::file::{Codec, Invalidation, Machine};
 use crate::memory::{Numa, Overlap, Ticks};
@@ -118,16 +118,6 @@ impl Costs {
             pause: t,
         }
     }
-}
-
-/// What a first level of data does beside holding lines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FirstLevel {
-    /// Time between two lines that come into one set; accesses to a line on its way then wait for
-    /// it. `None`: a line is there from the access that misses it.
-    pub refill: Option<Ticks>,
-    /// Ways are predicted by linear addresses.
-    pub predicts_ways: bool,
 }
 
 /// A machine, resolved.
