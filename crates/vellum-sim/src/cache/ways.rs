@@ -3,7 +3,7 @@
 //! Such a core reads one way of a set, before it knows the physical address. Each line has a hash
 //! of the linear address by which it was used last, and a load reads the way whose hash is that of
 //! its own address. AMD documents the law (Software Optimization Guide for AMD Family 17h
-//! Processors, 55723, section 2.6.2.2; the guide for Family 19h, 56665, says the same):
+//! Processors, 55723, section 2.6.2.2):
 //!
 //! - A load of a line that is in the cache under another linear address misses, and asks the second
 //!   level. From then on the line is found by the new address, and not by the old one.

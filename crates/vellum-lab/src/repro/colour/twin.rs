@@ -3,8 +3,8 @@
 //!
 //! The modelled loops are those that were measured, not the published ones. The address of each
 //! read comes from a list, which is a load more. Frames of a huge page stand for zero pages, and
-//! each is read at one address. A zero page that is mapped in many places is another matter on a computer
-//! that predicts ways by linear addresses.
+//! each is read at one address. A zero page that is mapped in many places is another matter on a
+//! computer that predicts ways by linear addresses.
 
 use super::host::{OVER, frames, reads, shuffled};
 use super::shape::Shape;
