@@ -13,6 +13,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::FromRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -27,6 +28,22 @@ use super::measure::{Start, conditions};
 
 /// Its name in reports.
 pub const NAME: &str = "linux";
+
+/// Memory that can be mapped several times.
+///
+/// # Errors
+/// The system refuses.
+pub fn shared_memory(bytes: u64) -> io::Result<File> {
+    // SAFETY: the name ends with a zero.
+    let fd = unsafe { libc::memfd_create(c"vellum-bench".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else's.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes)?;
+    Ok(file)
+}
 
 /// A private anonymous mapping of this process, or what was put in its place, given back when
 /// dropped.

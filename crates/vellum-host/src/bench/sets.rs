@@ -14,6 +14,7 @@ use vellum::machine::CacheLevel;
 use super::measure::{Samples, pin, threads, time};
 use crate::machine::geometry;
 use crate::memory::{ALIGN, Memory};
+use crate::rng::Rng;
 
 /// Why there are no figures.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +58,8 @@ pub struct Sets {
     pub l2: [u64; 2],
     /// For N frames in a row: ns a read, independent and dependent.
     pub in_a_row: Vec<(u64, [Figure; 2])>,
+    /// The same frames in an order without a stride, which prefetchers into the first level follow.
+    pub shuffled: Vec<(u64, [Figure; 2])>,
     /// ns a turn of strided reads and one zero read: one frame of zeros or all colours, mean over
     /// alignments and worst.
     pub advancing: [[Figure; 2]; 2],
@@ -86,14 +89,26 @@ pub fn run(shrink: u64) -> Result<Sets, NoSets> {
         let probe = Probe { memory: &memory, way: sets * line, ways, reads };
         Sets {
             l2: [sets, ways],
-            in_a_row: (4..=16)
-                .map(|n| (n, [probe.in_a_row(n, false), probe.in_a_row(n, true)]))
-                .collect(),
+            in_a_row: FRAMES.map(|n| (n, probe.frames(&in_a_row(n)))).collect(),
+            shuffled: FRAMES.map(|n| (n, probe.frames(&shuffled(n)))).collect(),
             advancing: [probe.beside(1, 1), probe.beside(probe.colours(), 1)],
             whole: [probe.beside(1, ways), probe.beside(probe.colours(), ways)],
         }
     });
     answers.pop().ok_or(NoSets::NoHugePages)
+}
+
+/// Frames of test 1.
+const FRAMES: std::ops::RangeInclusive<u64> = 4..=16;
+
+fn in_a_row(n: u64) -> Vec<u64> {
+    (0..n).collect()
+}
+
+fn shuffled(n: u64) -> Vec<u64> {
+    let mut order = in_a_row(n);
+    Rng::new(n).shuffle(&mut order);
+    order
 }
 
 struct Probe<'m> {
@@ -115,9 +130,14 @@ impl Probe<'_> {
         unsafe { self.memory.base().add(offset as usize) }.cast()
     }
 
-    /// Offset 0 of each of `n` frames in a row.
-    fn in_a_row(&self, n: u64, dependent: bool) -> Figure {
-        let places: Vec<NonNull<u64>> = (0..n).map(|i| self.at(i * 4096)).collect();
+    /// Offset 0 of each of these frames, independent and dependent.
+    fn frames(&self, order: &[u64]) -> [Figure; 2] {
+        let places: Vec<NonNull<u64>> = order.iter().map(|frame| self.at(frame * 4096)).collect();
+        [false, true].map(|dependent| self.places(&places, dependent))
+    }
+
+    fn places(&self, places: &[NonNull<u64>], dependent: bool) -> Figure {
+        let n = places.len() as u64;
         let rounds = self.reads / n;
         if dependent {
             for (i, place) in places.iter().enumerate() {
@@ -197,7 +217,8 @@ mod tests {
         match run(1000) {
             Ok(sets) => {
                 assert_eq!(sets.in_a_row.len(), 13);
-                let rows = sets.in_a_row.iter().flat_map(|row| row.1);
+                assert_eq!(sets.shuffled.len(), 13);
+                let rows = sets.in_a_row.iter().chain(&sets.shuffled).flat_map(|row| row.1);
                 let turns = [sets.advancing, sets.whole].into_iter().flatten().flatten();
                 assert!(
                     rows.chain(turns).all(|f| f.median > 0.0 && f.median.is_finite()),

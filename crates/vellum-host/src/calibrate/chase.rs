@@ -122,7 +122,7 @@ pub(super) fn flush(_: &Area, _: impl Iterator<Item = usize>) -> Option<()> {
 
 /// The fastest of some pieces. Each goes on where the one before ended, also from run to run: what
 /// was visited a moment ago is in a cache.
-fn pieces<const N: usize>(at: &mut [*const usize; N]) -> f64 {
+pub(super) fn pieces<const N: usize>(at: &mut [*const usize; N]) -> f64 {
     let mut steps = 500;
     let probe = fastest(3, steps, || *at = chase(*at, steps));
     steps = ((PIECE / probe) as usize).clamp(500, 1 << 22);

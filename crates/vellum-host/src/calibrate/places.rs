@@ -2,6 +2,7 @@
 
 use super::chase::{BLOCK, Chain, lines, pages};
 use super::figure::Figure;
+use super::first::{self as level, FirstTimes};
 use super::topology::Topology;
 use super::window;
 use crate::bench::linux::Area;
@@ -11,6 +12,8 @@ use crate::bench::linux::Area;
 pub struct PlaceTimes {
     /// From the first level.
     pub l1: Figure,
+    /// What the first does beside holding lines.
+    pub first: FirstTimes,
     /// From the second.
     pub l2: Figure,
     /// From the last.
@@ -94,6 +97,7 @@ pub(super) fn measure(
     PlaceTimes {
         tlb,
         l1: first,
+        first: level::measure(topology, huge),
         l2: second,
         llc: last,
         memory: if memory.ns < last.ns { last } else { memory },

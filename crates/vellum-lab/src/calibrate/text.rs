@@ -131,6 +131,7 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     prefetch(&mut t, values);
     t.cache("l1i", topology.l1i, places.l1, true);
     t.cache("l1d", topology.l1d, places.l1, true);
+    first_level(&mut t, computer);
     t.cache("l2", topology.l2, places.l2, true);
     if values.nested == Some("4K") {
         let anywhere =
@@ -152,6 +153,27 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     costs(&mut t, computer, values);
     work(&mut t, &computer.kernel, values);
     t.0
+}
+
+/// Loads from one set that take so much longer than those from many wait for one another.
+const SET_WAITS: f64 = 1.5;
+
+/// What the first level of data does beside holding lines, where chases show it.
+fn first_level(t: &mut Text, computer: &Computer) {
+    let (l1d, places) = (&computer.topology.l1d, &computer.places);
+    let first = &places.first;
+    if first.one_set.ns > first.many_sets.ns * SET_WAITS {
+        let chases = "measured on this host: 32 chases at once through lines of one set";
+        t.spread("refill", &time(first.one_set.ns), chases, first.one_set.spread);
+    }
+    // Where a way is more than a page, one frame may also lie in sets of several colours.
+    let is_one_colour = l1d.size / u64::from(l1d.ways.max(1)) <= 4096;
+    let misses = |step: Figure| step.ns > (places.l1.ns + places.l2.ns) / 2.0;
+    if is_one_colour && first.aliases.is_some_and(misses) {
+        let law = "measured on this host: a chase over one line by eight addresses; how it works: \
+                   AMD, Software Optimization Guide for Family 17h, 55723, 2.6.2.2";
+        t.before("way_predictor", "\"linear\"", law);
+    }
 }
 
 fn prefetch(t: &mut Text, values: &Values) {
@@ -361,8 +383,9 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use vellum_host::calibrate::topology::{NodeShape, Topology};
-    use vellum_host::calibrate::{HugeTimes, LineTimes, PlaceTimes, translation};
+    use vellum_host::calibrate::{FirstTimes, HugeTimes, LineTimes, PlaceTimes, translation};
     use vellum_sim::cache::Index;
+    use vellum_sim::memory::Ticks;
 
     use super::*;
     use crate::calibrate::machine;
@@ -390,6 +413,11 @@ pub(super) mod tests {
             mispredict: Some(figure(6.0)),
             places: PlaceTimes {
                 l1: figure(1.333),
+                first: FirstTimes {
+                    one_set: figure(3.0),
+                    many_sets: figure(0.8),
+                    aliases: Some(figure(5.0)),
+                },
                 l2: figure(4.0),
                 llc: figure(15.0),
                 memory: figure(100.0),
@@ -450,5 +478,23 @@ pub(super) mod tests {
         computer.topology.llc = None;
         let found = machine(&write(&computer, &Values::default())).expect("valid");
         assert_eq!(found.hierarchy(1).llc.sets, found.hierarchy(1).l2.sets);
+    }
+
+    #[test]
+    fn what_chases_show_of_the_first_level_is_named_and_nothing_else() {
+        let figure = |ns| Figure { ns, spread: 0.01 };
+        let first = |change: &dyn Fn(&mut Computer)| {
+            let mut computer = computer();
+            change(&mut computer);
+            machine(&write(&computer, &Values::default())).expect("valid").first_level()
+        };
+        let found = first(&|_| ());
+        assert_eq!((found.refill.map(Ticks::cycles), found.predicts_ways), (Some(9), true));
+        let apart = first(&|c| c.places.first.many_sets = figure(2.1));
+        assert_eq!(apart.refill, None, "lines of one set come as fast as others");
+        let alias = |aliases| first(&|c| c.places.first.aliases = aliases);
+        assert!(!alias(Some(figure(1.4))).predicts_ways, "as fast by any address");
+        assert!(!alias(None).predicts_ways, "not measured");
+        assert!(!first(&|c| c.topology.l1d.ways = 6).predicts_ways, "ways of two pages");
     }
 }

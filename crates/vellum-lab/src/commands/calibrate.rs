@@ -127,6 +127,8 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
         ("load, first-level cache", places.l1),
         ("load, second-level cache", places.l2),
         ("load, last-level cache", places.llc),
+        ("load, second level, 32 at once in one set, each", places.first.one_set),
+        ("load, second level, 32 at once in many, each", places.first.many_sets),
         ("load, memory", places.memory),
         ("load, memory, 32 at once, each", places.memory_of_many),
         ("line read in a row", lines.read),
@@ -143,6 +145,9 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
         ("store to 4 KiB shared since a fork", kernel.copy),
         ("4 KiB unmapped with its neighbours", kernel.unmap),
     ];
+    if let Some(step) = places.first.aliases {
+        rows.insert(1, ("load, one line by eight addresses", step));
+    }
     if let Some(branch) = computer.mispredict {
         rows.insert(0, ("branch predicted wrongly", branch));
     }

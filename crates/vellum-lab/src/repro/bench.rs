@@ -37,6 +37,8 @@ pub struct Setting {
 pub trait MemoryAccess {
     /// Reads at an address; `after`: the address depends on the load before.
     fn read(&mut self, va: u64, after: bool);
+    /// Retires instructions that touch no memory.
+    fn run(&mut self, instructions: u64);
 }
 
 /// One turn of the loop, by its number.
@@ -85,6 +87,11 @@ impl<F: Format, H: FnMut(u64, Kind) -> Result<(), String>> MemoryAccess
         if let Err(why) = self.program.access(va, 4, Kind::Load, after) {
             self.refused.get_or_insert(why);
         }
+    }
+
+    #[inline]
+    fn run(&mut self, instructions: u64) {
+        self.program.cpu().retire(instructions);
     }
 }
 

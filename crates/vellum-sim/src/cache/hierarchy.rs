@@ -288,6 +288,30 @@ impl Hierarchy {
         }
     }
 
+    /// The set of the first level of data that a line belongs into.
+    #[inline]
+    pub fn first_set(&self, cpu: usize, line: u64) -> usize {
+        self.cpus[cpu].l1d.set_of(line)
+    }
+
+    /// A CPU's program finds a line on its way into its first level.
+    pub fn joins(&mut self, cpu: usize, kind: Kind) {
+        self.count(cpu, Agent::Demand, kind, Level::L1, 1);
+    }
+
+    /// What was found in the first level was looked for in the wrong way: the second level serves
+    /// the access. It is a use of the line there, too.
+    pub fn misses_way(&mut self, cpu: usize, line: u64, kind: Kind) -> Level {
+        let private = &mut self.cpus[cpu];
+        if private.l2.probe(line) {
+            private.l2.access(line, false);
+        }
+        let served = &mut private.counters.served[Agent::Demand as usize][kind as usize];
+        served[Level::L1 as usize] -= 1;
+        served[Level::L2 as usize] += 1;
+        Level::L2
+    }
+
     #[inline(never)]
     fn beyond_l1(
         &mut self,

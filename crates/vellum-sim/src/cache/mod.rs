@@ -4,6 +4,7 @@
 //! simulated memory. One cache is [`Cache`]; the private and shared levels of all CPUs are a
 //! [`Hierarchy`].
 
+mod first;
 mod geometry;
 mod hierarchy;
 mod nru;
@@ -12,7 +13,10 @@ mod set;
 mod single;
 mod stream;
 mod tree;
+mod ways;
 
+pub(crate) use first::First;
+pub use first::FirstLevel;
 pub(crate) use geometry::Divider;
 pub use geometry::{Geometry, GeometryError, Index, MAX_LINE, MAX_SETS, MAX_WAYS, Policy};
 pub use hierarchy::{
@@ -21,3 +25,4 @@ pub use hierarchy::{
 pub use prefetch::{Fetch, MAX_STREAMS, PrefetchShape, Prefetcher};
 pub use single::{Cache, Lookup, Victim};
 pub use stream::StreamCost;
+pub use ways::{WayPredictor, linear_hash};

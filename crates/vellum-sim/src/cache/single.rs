@@ -101,6 +101,12 @@ impl Cache {
         Location { set, base: set * self.stride, key: (quotient as u32) << 1 }
     }
 
+    /// The set of a line.
+    #[inline]
+    pub fn set_of(&self, line: u64) -> usize {
+        self.locate(line).set
+    }
+
     /// Looks for a line and, if it is not there, brings it in. `write` marks it dirty.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool) -> Lookup {

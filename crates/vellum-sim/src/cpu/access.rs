@@ -5,7 +5,7 @@
 
 use crate::cache::{Agent, Level};
 use crate::cpu::prefetch::Miss;
-use crate::cpu::{Kind, Price};
+use crate::cpu::{Kind, NONE, Price};
 use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::{Ready, Ticks};
@@ -27,6 +27,24 @@ pub struct PageFault {
 /// store. 0 outside walk checking, which does not keep versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(pub u64);
+
+/// The data side of an access.
+pub(super) struct Touch {
+    pub va: u64,
+    pub line: u64,
+    pub kind: Kind,
+    /// Its address is the result of the load before.
+    pub dependent: bool,
+    /// When its translation is there, if the first level of TLBs missed.
+    pub late: Option<Ready>,
+}
+
+impl Touch {
+    /// It is a load that waits for the one before.
+    pub(super) fn is_dependent(&self) -> bool {
+        self.dependent && self.kind == Kind::Load
+    }
+}
 
 /// Why an access did not happen.
 pub(crate) enum Trap {
@@ -75,11 +93,11 @@ impl<F: Format> SimState<F> {
                 }
                 return Ok(Seen(0));
             }
-            self.touch(c, line, kind, dependent, None);
+            self.touch(c, &Touch { va, line, kind, dependent, late: None });
             return Ok(Seen(0));
         }
         let t = self.translate(c, va, kind, dependent)?;
-        self.touch(c, t.address >> 6, kind, dependent, t.late);
+        self.touch(c, &Touch { va, line: t.address >> 6, kind, dependent, late: t.late });
         if self.walk_check {
             let line = t.address >> 6;
             return Ok(Seen(if kind == Kind::Store {
@@ -102,8 +120,16 @@ impl<F: Format> SimState<F> {
 
     /// The data side of an access: caches and time.
     #[inline]
-    fn touch(&mut self, c: usize, line: u64, kind: Kind, dependent: bool, late: Option<Ready>) {
-        let served = self.caches.access(c, Agent::Demand, line, kind.of_cache());
+    fn touch(&mut self, c: usize, touch: &Touch) {
+        let &Touch { line, kind, dependent, late, .. } = touch;
+        let is_first = self.cpus[c].first.is_some() && kind != Kind::Fetch;
+        if is_first && self.joins(c, touch) {
+            return;
+        }
+        let mut served = self.caches.access(c, Agent::Demand, line, kind.of_cache());
+        if is_first {
+            served.level = self.in_predicted_way(c, touch, served.level);
+        }
         let mut latency = self.caches.latency(served.level);
         if served.level == Level::Memory {
             let cpu = &self.cpus[c];
@@ -119,9 +145,8 @@ impl<F: Format> SimState<F> {
         recent.dirty = kind == Kind::Store;
         let first = served.level == Level::L1;
         cpu.core.served_by(served.level as u8);
-        if !first && cpu.prefetcher.is_some() {
-            let (level, ready) = (served.level, late.unwrap_or_default());
-            return self.miss_trains(c, &Miss { line, kind, dependent, ready, level, latency });
+        if !first && (is_first || cpu.prefetcher.is_some()) {
+            return self.miss_trains(c, touch, &Miss { level: served.level, latency });
         }
         let Some(ready) = late else {
             match kind {
@@ -139,6 +164,36 @@ impl<F: Format> SimState<F> {
             Kind::Load => cpu.core.load_after(ready, latency, dependent, !first),
             Kind::Fetch => cpu.core.load_after(ready, latency, false, !first),
         };
+    }
+
+    /// An access to a line that is on its way waits for it. Says whether it is one.
+    #[inline(never)]
+    fn joins(&mut self, c: usize, touch: &Touch) -> bool {
+        let cpu = &mut self.cpus[c];
+        let (ready, dependent) = (touch.late.unwrap_or_default(), touch.is_dependent());
+        let start = cpu.core.starts(ready.at, dependent);
+        let found = cpu.first.as_ref().and_then(|f| f.on_its_way(touch.line, touch.va, start));
+        let Some((at, source)) = found else { return false };
+        self.caches.joins(c, touch.kind.of_cache());
+        // The caches may have lost it again: the next access looks.
+        cpu.data.line = NONE;
+        cpu.core.served_by(source);
+        match touch.kind {
+            Kind::Store => cpu.core.store_after(ready, Ticks::ZERO, false),
+            _ => cpu.core.load_joining(ready, at, dependent),
+        };
+        true
+    }
+
+    /// The level that serves an access, after the way was predicted.
+    #[inline(never)]
+    fn in_predicted_way(&mut self, c: usize, touch: &Touch, level: Level) -> Level {
+        let set = self.caches.first_set(c, touch.line);
+        let Some(first) = &mut self.cpus[c].first else { return level };
+        if first.predicts((touch.line, set), touch.va) || level != Level::L1 {
+            return level;
+        }
+        self.caches.misses_way(c, touch.line, touch.kind.of_cache())
     }
 
     /// Lines that the last cache access pushed out go to memory.

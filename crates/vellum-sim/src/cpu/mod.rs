@@ -23,7 +23,7 @@ pub use program::Program;
 
 use vellum::machine::Work;
 
-use crate::cache::{Kind as CacheKind, Prefetcher};
+use crate::cache::{First, Kind as CacheKind, Prefetcher};
 use crate::machine::parts::Parts;
 use crate::memory::{Core, SOURCES, Ticks};
 use crate::tlb::{NestedTlb, Tlb, WalkCache};
@@ -176,6 +176,8 @@ pub(crate) struct CpuState {
     pub nested: Option<Box<NestedTlb>>,
     pub hints: hints::Hints,
     pub prefetcher: Option<Box<Prefetcher>>,
+    /// What the first level of data does beside holding lines.
+    pub first: Option<Box<First>>,
     pub charges: Charges,
     /// Time by account, up to `marked`.
     pub spent: [Ticks; ACCOUNTS],
@@ -221,6 +223,7 @@ impl CpuState {
             prefetcher: parts
                 .prefetch
                 .map(|shape| Box::new(Prefetcher::new(shape, &parts.caches.l2))),
+            first: First::new(parts.first, &parts.caches.l1d),
             charges: Charges::NONE,
             spent: [Ticks::ZERO; ACCOUNTS],
             account: Account::Program,

@@ -1,4 +1,4 @@
-//! Accesses of a core with a prefetcher that miss the first level.
+//! Accesses that miss the first level, of a core with a prefetcher or with lines on their way.
 //!
 //! The program's loads, stores and fetches train it. Walks and the kernel's own accesses do not: a
 //! run that the kernel clears or copies has a fixed cost, measured with whatever the hardware
@@ -6,19 +6,14 @@
 //! read has passed: an access that comes earlier waits for the rest.
 
 use super::Kind;
+use super::access::Touch;
 use crate::cache::Level;
 use crate::format::Format;
 use crate::machine::SimState;
-use crate::memory::{Ready, Ticks};
+use crate::memory::Ticks;
 
-/// An access that missed the first level.
+/// What served an access that missed the first level, and the time that takes.
 pub(super) struct Miss {
-    pub line: u64,
-    pub kind: Kind,
-    pub dependent: bool,
-    /// When its translation is there.
-    pub ready: Ready,
-    /// What served it, and the time that takes.
     pub level: Level,
     pub latency: Ticks,
 }
@@ -26,24 +21,35 @@ pub(super) struct Miss {
 impl<F: Format> SimState<F> {
     /// Charges the miss, and fetches what it makes the prefetcher want.
     #[inline(never)]
-    pub(super) fn miss_trains(&mut self, c: usize, miss: &Miss) {
+    pub(super) fn miss_trains(&mut self, c: usize, touch: &Touch, miss: &Miss) {
+        let (ready, dependent) = (touch.late.unwrap_or_default(), touch.is_dependent());
+        let set = self.caches.first_set(c, touch.line);
         let cpu = &mut self.cpus[c];
-        let Some(prefetcher) = &mut cpu.prefetcher else { return };
-        // What the caches have lost again was fetched for nothing.
-        let fetched = prefetcher.take(miss.line).filter(|_| miss.level != Level::Memory);
-        cpu.counts.prefetch_hits += u64::from(fetched.is_some());
-        let fetches = prefetcher.miss(miss.line);
-        let dependent = miss.dependent && miss.kind == Kind::Load;
-        let now = cpu.core.miss_starts(miss.ready.at, dependent);
-        let arrival = fetched.unwrap_or_default();
+        let mut arrival = Ticks::ZERO;
+        let fetches = cpu.prefetcher.as_mut().map(|prefetcher| {
+            // What the caches have lost again was fetched for nothing.
+            let fetched = prefetcher.take(touch.line).filter(|_| miss.level != Level::Memory);
+            cpu.counts.prefetch_hits += u64::from(fetched.is_some());
+            arrival = fetched.unwrap_or_default();
+            prefetcher.miss(touch.line)
+        });
+        let now = cpu.core.miss_starts(ready.at, dependent);
+        let mut source = miss.level;
         if arrival > now {
-            cpu.core.served_by(Level::Memory as u8);
+            source = Level::Memory;
+            cpu.core.served_by(source as u8);
         }
-        match miss.kind {
-            Kind::Store => cpu.core.store_arriving(miss.ready, miss.latency, arrival),
-            _ => cpu.core.load_arriving(miss.ready, miss.latency, arrival, dependent),
+        if let Some(first) = &mut cpu.first
+            && touch.kind != Kind::Fetch
+        {
+            let times = [cpu.core.now(), (now + miss.latency).max(arrival)];
+            arrival = first.arrives((touch.line, set), touch.va, source as u8, times);
+        }
+        match touch.kind {
+            Kind::Store => cpu.core.store_arriving(ready, miss.latency, arrival),
+            _ => cpu.core.load_arriving(ready, miss.latency, arrival, dependent),
         };
-        for line in fetches {
+        for line in fetches.into_iter().flatten() {
             self.prefetch(c, line, now);
         }
         self.forget_recalled();

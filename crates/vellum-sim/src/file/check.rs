@@ -321,6 +321,7 @@ impl Machine {
         for (name, spec, geometry) in caches {
             self.check_cache(name, spec, geometry, shape.lines)?;
         }
+        self.check_first_level()?;
         let private = shape.l1i.lines() + shape.l1d.lines() + shape.l2.lines();
         let groups = self.cpus.div_ceil(self.cpus_per_llc.value);
         let lines = private * u64::from(self.cpus.value) + shape.llc.lines() * u64::from(groups);
@@ -391,6 +392,31 @@ impl Machine {
             );
         }
         Ok(())
+    }
+
+    fn check_first_level(&self) -> Result<(), Wrong> {
+        for (name, spec) in [("l1i", &self.l1i), ("l2", &self.l2)] {
+            let named = [
+                ("refill", spec.refill.is_some()),
+                ("way_predictor", spec.way_predictor.is_some()),
+            ];
+            if let Some((key, _)) = named.into_iter().find(|(_, is_named)| *is_named) {
+                let mend = "name it under [l1d], or leave it out";
+                return wrong(
+                    format!("{name}.{key}"),
+                    "only the first level of data has one",
+                    mend,
+                );
+            }
+        }
+        match self.first_level().refill {
+            Some(time) if time == Ticks::ZERO || time.cycles() > MAX_CYCLES => wrong(
+                "l1d.refill",
+                "no time between two lines, or a time of seconds",
+                format!("give at most {MAX_CYCLES} cycles, or leave it out"),
+            ),
+            _ => Ok(()),
+        }
     }
 
     fn check_prefetch(&self) -> Result<(), Wrong> {

@@ -24,6 +24,6 @@ pub use shapes::{Costs, WORK_COSTS};
 pub use spec::{
     CacheSpec, Codec, CoreSpec, CostSpec, Invalidation, LlcSpec, Machine, MemorySpec, MmuSpec,
     NestedSpec, NestedWalkSpec, NodeSpec, PrefetchSpec, TlbBank, TlbSpec, TlbSpecs, WalkCacheSpec,
-    WalkLevel, WorkCosts,
+    WalkLevel, WayPrediction, WorkCosts,
 };
 pub use units::{Bandwidth, Bytes, CpuList, Duration, Threshold};

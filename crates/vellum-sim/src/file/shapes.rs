@@ -3,7 +3,7 @@
 use super::constant::Constant;
 use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
 use super::units::{Duration, Threshold};
-use crate::cache::{Geometry, Index, PrefetchShape, Shape};
+use crate::cache::{FirstLevel, Geometry, Index, PrefetchShape, Shape};
 use crate::disk::DiskTimes;
 use crate::memory::{NestedTables, Numa, Overlap, Ticks};
 use crate::tlb::{BankShape, NestedShape, TlbShape, WalkCacheShape};
@@ -96,6 +96,14 @@ impl Machine {
                 Ticks::ZERO,
             ],
             lines: self.lines(),
+        }
+    }
+
+    /// What the first level of data does beside holding lines.
+    pub fn first_level(&self) -> FirstLevel {
+        FirstLevel {
+            refill: self.l1d.refill.as_ref().map(|time| self.ticks(time)),
+            predicts_ways: self.l1d.way_predictor.is_some(),
         }
     }
 

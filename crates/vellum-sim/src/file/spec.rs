@@ -86,6 +86,19 @@ pub struct CacheSpec {
     pub policy: Constant<Policy>,
     /// How the set of a line is chosen. Left out: modulo the number of sets.
     pub index: Option<Constant<Index>>,
+    /// Of `[l1d]`: time between two lines that come into one set. Left out: a line is there from
+    /// the access that misses it.
+    pub refill: Option<Constant<Duration>>,
+    /// Of `[l1d]`: how its way is predicted. Left out: a line is found in whichever way it is.
+    pub way_predictor: Option<Constant<WayPrediction>>,
+}
+
+/// How a way is predicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WayPrediction {
+    /// By a hash of the linear address, one line of a set for each.
+    Linear,
 }
 
 /// `[llc]`
@@ -115,6 +128,8 @@ impl LlcSpec {
             latency: self.latency.clone(),
             policy: self.policy.clone(),
             index: self.index.clone(),
+            refill: None,
+            way_predictor: None,
         }
     }
 }

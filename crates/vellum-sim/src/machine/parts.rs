@@ -6,7 +6,7 @@
 
 use vellum::machine::WORKS;
 
-use crate::cache::{PrefetchShape, Shape};
+use crate::cache::{FirstLevel, PrefetchShape, Shape};
 use crate::disk::DiskTimes;
 use crate::file::{Codec, Invalidation, Machine};
 use crate::memory::{Numa, Overlap, Ticks};
@@ -133,6 +133,8 @@ pub struct Parts {
     pub core: Overlap,
     /// The caches; `caches.cpus` is the number of CPUs.
     pub caches: Shape,
+    /// What the first level of data does beside holding lines.
+    pub first: FirstLevel,
     /// The stream prefetcher beside each L2, if there is one.
     pub prefetch: Option<PrefetchShape>,
     /// Memory nodes.
@@ -177,6 +179,7 @@ impl Parts {
             clock_hz: file.clock_hz.value,
             core: file.overlap(),
             caches: file.hierarchy(seed),
+            first: file.first_level(),
             prefetch: file.prefetcher(),
             numa: file.numa(),
             cpu_node: (0..cpus).map(|cpu| file.node_of_cpu(cpu) as u8).collect(),

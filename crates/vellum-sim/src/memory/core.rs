@@ -358,6 +358,18 @@ impl Core {
         self.now.max(self.known(dependent)).max(ready).max(buffer)
     }
 
+    /// When an access would ask the first level that is translated at `ready`.
+    pub fn starts(&self, ready: Ticks, dependent: bool) -> Ticks {
+        self.now.max(self.known(dependent)).max(ready)
+    }
+
+    /// A load of a line that is on its way into the first level, until `arrival`, for an earlier
+    /// access.
+    pub fn load_joining(&mut self, ready: Ready, arrival: Ticks, dependent: bool) -> Ticks {
+        let bounds = Bounds { known: self.known(dependent), ready, arrival };
+        self.load_within(bounds, self.overlap.l1, false)
+    }
+
     /// As [`load_after`](Core::load_after) for a load that misses the first level and whose line,
     /// fetched ahead, arrives at `arrival`.
     pub fn load_arriving(

@@ -1,5 +1,6 @@
 //! Main memory and the core that waits for it: time, NUMA latency and bandwidth, overlap of misses.
 
+mod arrivals;
 mod core;
 mod nested_tables;
 mod numa;
@@ -7,6 +8,7 @@ mod pending;
 mod ticks;
 mod waits;
 
+pub use self::arrivals::Arrivals;
 pub use self::core::{Core, Overlap, Ready};
 pub use nested_tables::NestedTables;
 pub use numa::{Memory, Moved, NodeRange, Numa, Traffic};

@@ -5,6 +5,7 @@ mod common;
 
 mod caches;
 mod files;
+mod first;
 mod nested;
 mod optional;
 mod prefetch;

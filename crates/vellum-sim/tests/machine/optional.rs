@@ -5,6 +5,7 @@ use vellum::machine::{Hooks, Machine as _, Stores, Use};
 use vellum_sim::cache::{Index, Policy, PrefetchShape};
 use vellum_sim::file::{self, Machine, MachineError};
 use vellum_sim::format::X86;
+use vellum_sim::memory::Ticks;
 use vellum_sim::{Options, SimMachine};
 
 /// `tiny` with lines put in before a heading.
@@ -35,6 +36,23 @@ fn a_file_may_say_how_a_level_chooses_its_sets() {
     assert!(message.contains(says), "{message}");
     let hashed = tiny_with("[llc]", &line("index", "\"hash\"")).expect("valid").hierarchy(1);
     assert_eq!([hashed.l2.index, hashed.llc.index], [Index::Hash, Index::Modulo], "each its own");
+}
+
+#[test]
+fn a_file_may_name_what_the_first_level_of_data_does_and_no_other_level() {
+    let tiny = |heading, key, value| tiny_with(heading, &line(key, value));
+    let refill = tiny("[l2]", "refill", "9").expect("valid").first_level();
+    assert_eq!((refill.refill.map(Ticks::cycles), refill.predicts_ways), (Some(9), false));
+    let ways = tiny("[l2]", "way_predictor", "\"linear\"").expect("valid").first_level();
+    assert_eq!((ways.refill, ways.predicts_ways), (None, true));
+    let message = tiny("[l2]", "refill", "0").expect_err("refused").to_string();
+    assert!(message.contains("l1d.refill"), "{message}");
+    for (heading, name) in [("[l1d]", "l1i.refill"), ("[llc]", "l2.refill")] {
+        let message = tiny(heading, "refill", "9").expect_err("refused").to_string();
+        assert!(message.contains(name) && message.contains("first level"), "{message}");
+    }
+    assert!(tiny("[tlb.l1i]", "refill", "9").is_err(), "unknown in the last level");
+    assert!(tiny("[l2]", "way_predictor", "\"physical\"").is_err());
 }
 
 #[test]

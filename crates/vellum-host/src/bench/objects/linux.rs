@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 
 use super::PAGE;
-use crate::bench::linux::touch;
+use crate::bench::linux::{shared_memory, touch};
 use crate::bench::measure::{Timed, time, timed};
 
 /// A file in the page cache, clean; it goes with the value.
@@ -74,19 +74,6 @@ impl Drop for Mapping {
         // SAFETY: mapped in `new`, and nobody uses it any more.
         let _ = unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
     }
-}
-
-/// Memory that can be mapped several times.
-pub(super) fn shared_memory(bytes: u64) -> io::Result<File> {
-    // SAFETY: the name ends with a zero.
-    let fd = unsafe { libc::memfd_create(c"vellum-bench".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just opened, and nobody else's.
-    let file = unsafe { File::from_raw_fd(fd) };
-    file.set_len(bytes)?;
-    Ok(file)
 }
 
 /// What was found: nanoseconds a page.

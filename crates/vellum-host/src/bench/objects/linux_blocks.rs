@@ -7,9 +7,9 @@
 use std::fs::File;
 use std::io;
 
-use super::linux::shared_memory;
 use crate::bench::fixture::{HUGE, PAGE};
 use crate::bench::linux::Area;
+use crate::bench::linux::shared_memory;
 use crate::bench::measure::time;
 
 /// What was found, nanoseconds for each 2 MiB; nothing where the kernel did not do it.

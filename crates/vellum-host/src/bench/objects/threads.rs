@@ -10,9 +10,10 @@ use vellum::machine::Machine;
 use vellum::space::{Access, Placement, Space};
 use vellum::vm::{Object, ObjectPart};
 
-use super::linux::{Mapping, shared_memory};
+use super::linux::Mapping;
 use super::{BareVm, PAGE, Pages, area, attrs, boot, fault_all, unmap};
 use crate::bench::linux::NAME;
+use crate::bench::linux::shared_memory;
 use crate::bench::measure::conditions::cores;
 use crate::bench::measure::{Effort, Start, threads};
 use crate::bench::scaling::{PAIRS, Pairs, Part, Run, clocked};

@@ -19,7 +19,8 @@ pub fn run() -> Result<Page, LabError> {
         ],
         run: vec![
             "Test 1 reads offset 0 of each of N frames in a row, N = 4 to 16, in a 2 MiB page; \
-             independent reads, then reads that each wait for the last. Test 2 reads one line in \
+             independent reads, then reads that each wait for the last; then the same in an order \
+             without a stride. Test 2 reads one line in \
              every way of one set of L2, then a frame that stands for a zero page: always the \
              same one, or one of each colour in turn; over all alignments. Medians of nine \
              repetitions on one core."
@@ -62,6 +63,11 @@ pub(super) fn frames(n: u64) -> String {
     format!("{n} frames in a row")
 }
 
+/// The same row where they are read in an order that no prefetcher knows.
+pub(super) fn shuffled(n: u64) -> String {
+    format!("{n} frames, shuffled")
+}
+
 /// What a turn of test 2 reads.
 pub(super) fn reads(ways: u64, zeros: u64) -> String {
     match zeros {
@@ -77,6 +83,11 @@ fn fill(page: &mut Page, sets: &Sets) {
         title: "Test 1: ns a read".to_owned(),
         columns: ["apart".to_owned(), "chained".to_owned()],
         rows: sets.in_a_row.iter().map(|(n, figures)| row(frames(*n), *figures)).collect(),
+    });
+    page.tables.push(Table {
+        title: "Test 1 in an order without a stride: ns a read".to_owned(),
+        columns: ["apart".to_owned(), "chained".to_owned()],
+        rows: sets.shuffled.iter().map(|(n, figures)| row(shuffled(*n), *figures)).collect(),
     });
     let beside = |name: &str, pair: [[Figure; 2]; 2]| {
         let [one, many] = pair;

@@ -109,3 +109,61 @@ pub fn beside_zeros(
         },
     )
 }
+
+/// Where the loops on this computer have their lists of addresses: in a set of the first level that
+/// nothing else is in. Frames that stand for zero pages lie in the last of eight huge pages.
+const LIST: u64 = REAL + (6 << 21) + 9 * 64;
+const STANDS_FOR_ZERO: u64 = REAL + (7 << 21);
+
+/// Reads what is at a place of a list, as a loop does that a compiler unrolled eight times: two
+/// loads, and two more instructions every eighth time.
+fn listed(memory: &mut dyn MemoryAccess, place: u64, va: u64) {
+    memory.read(LIST + place * 8, false);
+    memory.read(va, false);
+    if place % 8 == 7 {
+        memory.run(2);
+    }
+}
+
+/// Test 1 as it is measured on this computer. Per turn.
+pub fn in_listed_row(
+    machine: &Machine,
+    frames: u64,
+    dependent: bool,
+    (turns, seed): (u64, u64),
+) -> Result<Counted, LabError> {
+    let setting = Setting { huge_pages: 8, ..setting(1, 0, turns, seed) };
+    count(&parts(machine, None, seed), &setting, &|memory: &mut dyn MemoryAccess, _| {
+        for n in 0..frames {
+            match dependent {
+                true => memory.read(REAL + n * 4096, true),
+                false => listed(memory, n, REAL + n * 4096),
+            }
+        }
+    })
+}
+
+/// Test 2 as it is measured on this computer: frames of a huge page stand for zero pages. Per turn,
+/// of a quarter of the turns.
+pub fn beside_listed(
+    machine: &Machine,
+    shape: &Shape,
+    reading: Reading,
+    [colours, align]: [u64; 2],
+    seed: u64,
+) -> Result<Counted, LabError> {
+    let ways = shape.l2_ways;
+    let setting = Setting { huge_pages: 8, ..setting(1, 0, TURNS / 4, seed) };
+    let zero = |n: u64| STANDS_FOR_ZERO + n % colours * 4096;
+    count(&parts(machine, None, seed), &setting, &|memory: &mut dyn MemoryAccess, turn| {
+        for n in 0..ways {
+            listed(memory, n, REAL + (n * shape.stride + align * 4096) % (6 << 21));
+        }
+        match reading {
+            Reading::Advancing => listed(memory, 64 + turn % 64, zero(turn)),
+            Reading::Whole => (0..ways).for_each(|n| listed(memory, 64 + n, zero(n))),
+        }
+        // The loops of a turn, and the index of each zero.
+        memory.run(6);
+    })
+}

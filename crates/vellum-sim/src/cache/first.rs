@@ -1,0 +1,65 @@
+//! What a first level of data does beside holding lines, where the machine's file names it: lines
+//! that are on their way, and ways that are predicted by linear addresses.
+
+use super::geometry::Geometry;
+use super::ways::{WayPredictor, linear_hash};
+use crate::memory::{Arrivals, Ticks};
+
+/// What it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FirstLevel {
+    /// Time between two lines that come into one set; accesses to a line on its way then wait for
+    /// it. `None`: a line is there from the access that misses it.
+    pub refill: Option<Ticks>,
+    /// Ways are predicted by linear addresses.
+    pub predicts_ways: bool,
+}
+
+/// The state of one CPU's first level.
+#[derive(Clone, Debug)]
+pub(crate) struct First {
+    arrivals: Option<Arrivals>,
+    ways: Option<WayPredictor>,
+}
+
+impl First {
+    /// `None` where the machine names nothing of it.
+    pub(crate) fn new(shape: FirstLevel, l1d: &Geometry) -> Option<Box<First>> {
+        (shape != FirstLevel::default()).then(|| {
+            let arrivals = shape.refill.map(Arrivals::new);
+            let ways = shape.predicts_ways.then(|| WayPredictor::new(l1d));
+            Box::new(First { arrivals, ways })
+        })
+    }
+
+    /// What tells lines on their way apart that have the same number.
+    fn tag(&self, va: u64) -> u8 {
+        if self.ways.is_some() { linear_hash(va) } else { 0 }
+    }
+
+    /// When a line is there that an access by `va` finds on its way at `start`, and what serves it.
+    pub(crate) fn on_its_way(&self, line: u64, va: u64, start: Ticks) -> Option<(Ticks, u8)> {
+        self.arrivals.as_ref()?.find(line, self.tag(va), start)
+    }
+
+    /// When a missed line comes, which would be at `at` if nothing else came into its set. `now`:
+    /// no access will ask for an earlier time.
+    pub(crate) fn arrives(
+        &mut self,
+        (line, set): (u64, usize),
+        va: u64,
+        source: u8,
+        [now, at]: [Ticks; 2],
+    ) -> Ticks {
+        let tag = self.tag(va);
+        let Some(arrivals) = &mut self.arrivals else { return at };
+        let at = arrivals.after(set, now, at);
+        arrivals.add(line, set, tag, source, at);
+        at
+    }
+
+    /// Whether an access by `va` looks for the line in the right way.
+    pub(crate) fn predicts(&mut self, (line, set): (u64, usize), va: u64) -> bool {
+        self.ways.as_mut().is_none_or(|ways| ways.access(set, line, linear_hash(va)))
+    }
+}

@@ -1,0 +1,150 @@
+//! What a first level of data may do beside holding lines, in a machine.
+
+use std::cell::Cell;
+
+use crate::common::*;
+use vellum::addr::Order;
+use vellum::entry::Entry;
+use vellum::machine::Use;
+use vellum_sim::cache::{FirstLevel, Policy, PrefetchShape};
+use vellum_sim::file;
+use vellum_sim::format::X86;
+use vellum_sim::memory::Ticks;
+use vellum_sim::{Counters, Kind, Options, Parts, SimMachine};
+use vellum_testkit::ext::MachineExt;
+
+/// Cycles of hits in the first level and in the second.
+const L1: u64 = 2;
+const L2: u64 = 8;
+/// Another address of the memory at [`A`], and one whose hash is that of `A`.
+const SAME_HASH: u64 = A + (1 << 28);
+
+const PLAIN: FirstLevel = FirstLevel { refill: None, predicts_ways: false };
+const PREDICTS: FirstLevel = FirstLevel { predicts_ways: true, ..PLAIN };
+
+fn refill(cycles: u64) -> FirstLevel {
+    FirstLevel { refill: Some(Ticks::from_cycles(cycles)), ..PLAIN }
+}
+
+/// An L1D of 8 sets and 2 ways, and levels behind it that hold all.
+fn machine(first: FirstLevel) -> Parts {
+    let mut parts = parts(MmuKind::X86);
+    let caches = &mut parts.caches;
+    (caches.l1d.sets, caches.l1d.ways, caches.l1d.policy) = (8, 2, Policy::Lru);
+    (caches.l2.sets, caches.l2.ways) = (64, 8);
+    (caches.llc.sets, caches.llc.ways) = (128, 16);
+    caches.latency = [L1, L2, 20, 0].map(Ticks::from_cycles);
+    parts.core.fill_buffers = 16;
+    parts.core.window = 64;
+    parts.first = first;
+    parts
+}
+
+/// Loads by address, each dependent on the one before or not.
+type Loads = Vec<(u64, bool)>;
+
+fn chained(addresses: impl IntoIterator<Item = u64>) -> Loads {
+    addresses.into_iter().map(|va| (va, true)).collect()
+}
+
+fn apart(addresses: impl IntoIterator<Item = u64>) -> Loads {
+    addresses.into_iter().map(|va| (va, false)).collect()
+}
+
+/// Cycles and counts of these loads, after they were made once before.
+fn run(parts: &Parts, loads: &Loads) -> (u64, Counters) {
+    let sim = SimMachine::<X86>::build(parts, Options::default()).expect("it can be built");
+    let next = Cell::new(16);
+    let ran = sim.solo(0, |cpu| {
+        let k = Kernel::new(&sim, &next, 1);
+        let pfn = k.block(Order::HUGE, Use::Data);
+        k.sim.zero_out(pfn, 512);
+        for va in [A, B, SAME_HASH] {
+            k.set_at(va, 2, Entry::Leaf(pfn, RO));
+        }
+        k.load();
+        let go = || {
+            loads.iter().for_each(|&(va, after)| {
+                cpu.access(va, 8, Kind::Load, after).expect("mapped");
+            })
+        };
+        go();
+        cpu.syscall();
+        let (start, before) = (cpu.now(), sim.counters(0));
+        go();
+        cpu.syscall();
+        (cpu.now() - start, sim.counters(0).since(&before))
+    });
+    sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
+    ran.unwrap_or_else(|stop| panic!("{stop}"))
+}
+
+fn misses((_, counts): &(u64, Counters)) -> [u64; 2] {
+    ["l1d_demand_miss", "l2_demand_miss"].map(|name| counts.get(name).expect("a counter"))
+}
+
+#[test]
+fn a_line_under_two_addresses_is_missed_by_each_where_ways_are_predicted() {
+    let turns = |other: u64| chained((0..100).flat_map(|_| [A, other]));
+    let plain = run(&machine(PLAIN), &turns(B));
+    let aliases = run(&machine(PREDICTS), &turns(B));
+    assert_eq!((misses(&plain), misses(&aliases)), ([0, 0], [200, 0]));
+    assert_eq!(aliases.0 - plain.0, 200 * (L2 - L1));
+    let same = run(&machine(PREDICTS), &turns(SAME_HASH));
+    assert_eq!((same.0, misses(&same)), (plain.0, [0, 0]), "addresses of one hash");
+}
+
+#[test]
+fn lines_of_one_hash_in_a_set_take_turns_though_there_are_ways_enough() {
+    // The hash of SAME_HASH is that of A, and these lines are in one set.
+    let turns = chained((0..100).flat_map(|_| [A, SAME_HASH + 512]));
+    assert_eq!(misses(&run(&machine(PLAIN), &turns)), [0, 0]);
+    assert_eq!(misses(&run(&machine(PREDICTS), &turns)), [200, 0]);
+}
+
+#[test]
+fn independent_misses_of_one_set_come_one_after_the_other() {
+    let lines = |distance: u64| apart((0..30).map(|n| A + n * distance));
+    let [one, many] = [8, 1].map(|sets| lines(64 * sets));
+    let [free, waits] = [PLAIN, refill(10)].map(machine);
+    let took = |parts: &Parts, loads: &Loads| run(parts, loads).0 - run(parts, &Vec::new()).0;
+    assert!(took(&free, &one) < 30 * L2, "they overlap");
+    let last = took(&waits, &one);
+    assert!((29 * 10..32 * 10 + L2).contains(&last), "{last} cycles for 30 lines of a set");
+    assert!(took(&waits, &many) < last / 3, "sets do not wait for one another");
+    let after = chained((0..30).map(|n| A + n * 512));
+    assert_eq!(took(&free, &after), took(&machine(refill(L2)), &after), "a chain is no faster");
+}
+
+#[test]
+fn a_load_joins_a_line_that_is_on_its_way_even_where_others_have_pushed_it_out() {
+    // Four lines for two ways, in turn, all within a window.
+    let turns = apart((0..8).flat_map(|_| (0..4).map(|n| A + n * 512)));
+    let free = run(&machine(PLAIN), &turns);
+    let joins = run(&machine(refill(1)), &turns);
+    assert_eq!(misses(&free), [32, 0]);
+    assert!(misses(&joins)[0] <= 16, "{:?}", misses(&joins));
+    let loads = |ran: &(u64, Counters)| ran.1.get("l1d_demand_access");
+    assert_eq!(loads(&joins), loads(&free), "each access is counted");
+    // Another address asks for the line itself.
+    let turns = apart((0..8).flat_map(|_| [A, B]));
+    let parts = machine(FirstLevel { predicts_ways: true, ..refill(1) });
+    assert!(misses(&run(&parts, &turns))[0] >= 2);
+}
+
+#[test]
+fn it_works_beside_a_prefetcher() {
+    let mut parts = machine(FirstLevel { predicts_ways: true, ..refill(3) });
+    parts.prefetch = Some(PrefetchShape { streams: 4, train: 2, depth: 4 });
+    let row = apart((0..4096).map(|n| A + n * 64));
+    let (cycles, counts) = run(&parts, &row);
+    assert!(counts.get("prefetches") > Some(0) && cycles > 4096);
+}
+
+#[test]
+fn no_preset_names_any_of_it() {
+    for name in file::presets() {
+        let machine = file::preset(name).expect("valid");
+        assert_eq!(machine.first_level(), FirstLevel::default(), "{name}");
+    }
+}
