@@ -65,7 +65,8 @@ fn moves(l: &Fixture, from: Va, to: Va) {
 
 #[test]
 fn poison_finds_a_moved_page_while_the_space_makes_a_new_list_of_its_shifts() {
-    let (object, frame): (Rc<RefCell<Option<Object>>>, Rc<Cell<Option<Pfn>>>) = Default::default();
+    let object: Rc<RefCell<Option<Object>>> = Rc::default();
+    let frame: Rc<Cell<Option<Pfn>>> = Rc::default();
     let mapped = |l: &Fixture, space: &Space| match l.vm.query(space, far(0)) {
         Page::Mapped { pfn, .. } => Some(pfn),
         _ => None,
