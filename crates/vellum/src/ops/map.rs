@@ -123,7 +123,8 @@ impl<M: Machine> Map<'_, M> {
                 let range = self.place(record, at, bytes, Order::BASE.bytes())?;
                 let shift = first.wrapping_sub(range.start().page());
                 let view = View { object, shift, copies };
-                let region = self.view_region(edit, attrs, (view, range))?;
+                let beside = (!matches!(at, Placement::Replace(_))).then_some(range);
+                let region = self.view_region(edit, attrs, (view, beside))?;
                 record.note_object();
                 let mapped = self.map_range(edit, range, region, at);
                 self.drop_region(region, edit.deferred);
@@ -133,15 +134,18 @@ impl<M: Machine> Map<'_, M> {
         })
     }
 
-    /// A region that shows an object in a range, with one reference, the caller's. Where the
-    /// mapping beside it is the same one, it is of the same attachment, and says the same.
+    /// A region that shows an object, with one reference, the caller's. `beside`: where it will
+    /// be; if the mapping beside that is the same one, the region is of the same attachment, and
+    /// says the same. `None` if something is taken out there first: room for intervals is made
+    /// before that by what they say, and those that nothing is mapped by any more go with it.
     pub(super) fn view_region(
         self,
         edit: &mut Edit<'_>,
         attrs: Attrs,
-        (View { object, shift, copies }, range): (View, VaRange),
+        (View { object, shift, copies }, beside): (View, Option<VaRange>),
     ) -> Result<SlabRef, NoMemory> {
-        let attachment = match self.attachment_beside(edit.space, range, (object, shift)) {
+        let known = beside.and_then(|at| self.attachment_beside(edit.space, at, (object, shift)));
+        let attachment = match known {
             Some(known) => known,
             None => Attach(self.0).attach(edit.space, object, shift, edit.token)?,
         };

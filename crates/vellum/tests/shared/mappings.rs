@@ -207,3 +207,36 @@ fn what_the_members_of_a_family_map_for_themselves_is_sought_in_one_each() {
     println!("{members} entries read, and {strangers} of spaces that are no family");
     assert!(members < strangers * 2, "{members} entries read, and {strangers} of strangers");
 }
+
+#[test]
+fn a_mapping_that_takes_the_place_of_its_like_has_room_when_that_has_gone() {
+    for moves in [false, true] {
+        let fx = fixture(4096, no_thp());
+        let object = fx.object(16 * KIB4);
+        let space = fx.mapped(page_at(0), 2 * KIB4, RW);
+        // Three intervals, which is what a table has room for by itself. Of the second, over pages
+        // 2 to 8, only page 5 is left.
+        let part = |page: u64| ObjectPart { object: &object, offset: page * KIB4 };
+        let at = |to| fx.vm.map_object(&space, to, 6 * KIB4, RW, part(2));
+        assert_eq!(at(Placement::At(page_at(2))), Ok(page_at(2)));
+        fx.map(&space, page_at(8), KIB4, Attrs::anonymous(Rights::READ));
+        assert_eq!(fx.vm.unmap(&space, page_at(2), 3 * KIB4), Ok(()));
+        assert_eq!(fx.vm.unmap(&space, page_at(6), 2 * KIB4), Ok(()));
+        fx.poke(&space, page_at(5), 7).unwrap();
+        let over = Placement::Replace(page_at(5));
+        let done = match moves {
+            false => fx.vm.map_object(&space, over, KIB4, RW, part(5)),
+            true => {
+                let from = Va(64 * GIB);
+                let mapped = fx.vm.map_object(&space, Placement::At(from), KIB4, RW, part(5));
+                assert_eq!(mapped, Ok(from));
+                fx.vm.remap(&space, from, KIB4, KIB4, over)
+            }
+        };
+        assert_eq!(done, Ok(page_at(5)));
+        assert_eq!(fx.peek(&space, page_at(5)), Ok(7));
+        fx.check(&[&space]);
+        fx.vm.objects().discard(object);
+        fx.end([space]);
+    }
+}

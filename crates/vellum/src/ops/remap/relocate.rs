@@ -152,7 +152,10 @@ impl<M: Machine> Relocate<'_, M> {
             let region = self.region(handle);
             let shift = region.shift().wrapping_sub(pages);
             let moved = match region.moved_view(pages) {
-                Some(view) => Map(self.0).view_region(edit, region.attrs(), (view, part))?,
+                Some(view) => {
+                    let beside = (!plan.replace).then_some(part);
+                    Map(self.0).view_region(edit, region.attrs(), (view, beside))?
+                }
                 None => {
                     let backing = Backing::anonymous(shift);
                     self.make_region(region.attrs(), backing, edit.token)?
