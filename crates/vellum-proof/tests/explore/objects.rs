@@ -373,11 +373,16 @@ fn a_region_without_rights_gets_no_entries_around_a_fault() {
 
 #[test]
 fn a_fork_beside_a_harvest_leaves_no_right_to_write_unnoticed() {
-    let make = || {
+    // A space alone, or one of a family: what that maps is its own until it forks, too.
+    let make = |is_child: bool| {
         let config = Config { thp: Thp::Never, ..Config::default() };
         let fixture = Fixture::new(2, 2048, config, MmuRules::X86_64);
         fixture.enter(0);
         fixture.keep(fixture.vm.create().expect("memory"));
+        if is_child {
+            let child = fixture.vm.fork(&fixture.last()).expect("memory");
+            fixture.keep(child);
+        }
         let object = fixture.vm.objects().create_logged(4096).expect("memory");
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
         let numbered = Numbered { fixture, object, stays: RefCell::default() };
@@ -392,7 +397,10 @@ fn a_fork_beside_a_harvest_leaves_no_right_to_write_unnoticed() {
     let harvest: Script<Numbered> = Rc::new(|l| {
         assert_eq!(l.fixture.vm.objects().harvest(&l.object, 0, &mut [0; 2]), Ok(1));
     });
-    let done = explore(&make, &[fork, harvest], 2, u64::MAX);
-    println!("{done:?}");
-    assert!(done.schedules > 10);
+    for is_child in [false, true] {
+        let make = || make(is_child);
+        let done = explore(&make, &[fork.clone(), harvest.clone()], 2, u64::MAX);
+        println!("{done:?}");
+        assert!(done.schedules > 10);
+    }
 }

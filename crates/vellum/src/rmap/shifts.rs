@@ -6,8 +6,8 @@
 //! remap moves pages, and fork copies the list, so remap touches no record.
 //!
 //! The list is a chain of 64-byte objects, seven shifts each; a shift is added once. A remap does
-//! not take the shift of the old place off, since other regions may have it. Instead, when as many
-//! were added as were kept the last time, the verb makes a new list of those that regions have
+//! not take the shift of the old place off, since other regions may have it. Instead, when enough
+//! were added to pay for the search, the verb makes a new list of those that regions have
 //! (`ops/remap/live_shifts.rs`). So the list is as long as the space has moved regions, and not as
 //! long as its history.
 
@@ -134,8 +134,10 @@ impl<M: Machine> Rmap<M> {
         token: &mut Token<H>,
     ) -> Result<bool, NoMemory> {
         let added = ShiftLists(self).add(&space.shifted, shift, token)?;
-        let count = space.shifts_added.load(Ordering::Relaxed);
-        space.shifts_added.store(count.saturating_add(u32::from(added)), Ordering::Relaxed);
+        if added {
+            let count = space.shifts_added.load(Ordering::Relaxed);
+            space.shifts_added.store(count.saturating_add(1), Ordering::Relaxed);
+        }
         Ok(added)
     }
 

@@ -313,6 +313,12 @@ fn what_a_space_keeps_of_remaps_is_what_lies_elsewhere_and_not_how_often_it_move
         let moved = fx.vm.remap(&space, page_at(n), KIB4, KIB4, Placement::At(stays(n)));
         assert_eq!(moved, Ok(stays(n)));
     }
+    // And a copy of an object's page, which has an index of its own.
+    let (object, copy) = (fx.object(KIB4), Va(512 * GIB + 5 * KIB4));
+    fx.map_private(&space, page_at(300), KIB4, &object);
+    fx.poke(&space, page_at(300), 9).unwrap();
+    let moved = fx.vm.remap(&space, page_at(300), KIB4, KIB4, Placement::At(copy));
+    assert_eq!(moved, Ok(copy));
     let child = fx.vm.fork(&space).unwrap();
     let slabs = fx.count(Counter::SlabPages);
     wander(&fx, &space, 20_000);
@@ -328,7 +334,12 @@ fn what_a_space_keeps_of_remaps_is_what_lies_elsewhere_and_not_how_often_it_move
     let pfn = fx.frame(&space, stays(0));
     assert_eq!(fx.vm.poison(&space, stays(0)), Ok(()));
     assert_ne!(fx.frame(&space, stays(0)), pfn);
+    let pfn = fx.frame(&space, copy);
+    assert_eq!(fx.vm.poison(&child, copy), Ok(()));
+    assert_ne!(fx.frame(&space, copy), pfn);
+    assert_eq!(fx.peek(&space, copy), Ok(9));
     fx.check(&[&space, &child]);
+    fx.vm.objects().discard(object);
     fx.end([space, child]);
 }
 
