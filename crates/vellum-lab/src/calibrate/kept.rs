@@ -140,4 +140,4 @@ fn path() -> Option<PathBuf> {
 }
 
 /// Counts the changes of what a calibration measures or writes.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
