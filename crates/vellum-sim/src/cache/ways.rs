@@ -6,7 +6,8 @@
 //!
 //! - A load of a line that is in the cache under another linear address misses, and asks the second
 //!   level. From then on the line is found by the new address, and not by the old one (Software
-//!   Optimization Guide for AMD Family 17h Processors, 55723, section 2.6.2.2, as others quote it).
+//!   Optimization Guide for AMD Family 17h Processors, 55723, section 2.6.2.2, as others quote
+//!   it).
 //! - Of lines in one set with the same hash only the last one used is found (chases on a Zen 3 host,
 //!   2026-11-27).
 //!
