@@ -67,7 +67,7 @@ const PAGES: usize = 8192;
 /// Pages of one turn where the library stands beside one other way.
 const PAIRED: usize = 128;
 /// Turns of each in a pair.
-const TURNS: usize = 4;
+const TURNS: u64 = 4;
 /// Times the hot page is cleared.
 const HOT: u64 = 4000;
 
@@ -342,7 +342,8 @@ pub(super) fn beside(
         for turn in 0..TURNS {
             let mut us = || ours += fixture.measure_pages(workload, way, PAIRED);
             let mut them = || theirs += fixture.measure_pages(workload, Some(peer), PAIRED);
-            if turn % 2 == 0 {
+            // Who comes first finds what `forget` left, so that is one in every other pair.
+            if (pair + turn) % 2 == 0 {
                 (us(), them())
             } else {
                 (them(), us())
