@@ -4,12 +4,12 @@
 //! of the linear address by which it was used last, and a load reads the way whose hash is that of
 //! its own address. The law:
 //!
-//! - A load of a line that is in the cache under another linear address misses, and asks the second
-//!   level. From then on the line is found by the new address, and not by the old one (Software
-//!   Optimization Guide for AMD Family 17h Processors, 55723, section 2.6.2.2, as others quote
-//!   it).
-//! - Of lines in one set with the same hash only the last one used is found (chases on a Zen 3 host,
-//!   2026-11-27).
+//! - A load of a line that is in the cache under another linear address misses, and asks the
+//!   second level. From then on the line is found by the new address, and not by the old one
+//!   (Software Optimization Guide for AMD Family 17h Processors, 55723, section 2.6.2.2, as others
+//!   quote it).
+//! - Of lines in one set with the same hash only the last one used is found (chases on a Zen 3
+//!   host, 2026-11-27).
 //!
 //! The hash is not in the guides. It was found from outside (M. Lipp et al., "Take A Way: Exploring
 //! the Security Implications of AMD's Cache Way Predictors", AsiaCCS 2020): eight exclusive ors of
