@@ -320,8 +320,11 @@ fn members_of_families_are_recounted() {
     members.store(2, Relaxed);
     // The child came last and stands first.
     old.sibling.store(child.id(), Relaxed);
-    assert_eq!(r.complaint(&spaces), "members of a fork family", "a ring");
+    assert_eq!(r.complaint(&spaces), "a neighbour in a fork family", "a ring");
     old.sibling.store(0, Relaxed);
+    old.before.store(0, Relaxed);
+    assert_eq!(r.complaint(&spaces), "a neighbour in a fork family");
+    old.before.store(child.id(), Relaxed);
     old.family.store(0, Relaxed);
     assert_eq!(r.complaint(&spaces), "a member of a fork family");
     old.family.store(handle.raw(), Relaxed);

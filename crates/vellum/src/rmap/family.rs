@@ -84,6 +84,9 @@ impl<M: Machine> Rmap<M> {
         let _guard = family.lock().lock(m, token, handle.raw());
         let other = self.record_of(child);
         other.family.store(handle.raw(), Ordering::Relaxed);
+        if let Some(first) = self.first_member(family) {
+            first.before.store(child.handle.raw(), Ordering::Relaxed);
+        }
         other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
         family.first.store(child.handle.raw(), Ordering::Release);
         family.members.store(family.members.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -108,8 +111,8 @@ impl<M: Machine> Rmap<M> {
         }
     }
 
-    /// Whether every family has as many members on its list as it says, and every space that names
-    /// it is one. If they are all the spaces there are, they are all found.
+    /// Whether every family has as many members on its list as it says, chained both ways, and
+    /// every space that names it is one. If they are all the spaces there are, they are all found.
     pub(crate) fn check_families(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
         let (mut named, mut listed) = (0, 0);
         for space in spaces {
@@ -124,15 +127,18 @@ impl<M: Machine> Rmap<M> {
                 continue;
             }
             let members = family.members.load(Ordering::Relaxed) as u64;
-            let (mut at, mut found) = (Some(space.handle), 0);
-            while let Some(other) = at
+            let (mut at, mut before, mut found) = (Some(space.handle), 0, 0);
+            while let Some(here) = at
                 && found <= members
             {
-                let other = self.space_record(other);
+                let other = self.space_record(here);
                 let own = other.family.load(Ordering::Relaxed);
                 ensure(own == handle.raw(), "a member of a fork family", handle.raw(), 1, 0)?;
+                let told = other.before.load(Ordering::Relaxed);
+                ensure(told == before, "a neighbour in a fork family", handle.raw(), before, told)?;
                 found += 1;
-                at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
+                (before, at) =
+                    (here.raw(), SlabRef::from_raw(other.sibling.load(Ordering::Relaxed)));
             }
             ensure(found == members, "members of a fork family", handle.raw(), members, found)?;
             listed += found;
@@ -149,20 +155,15 @@ impl<M: Machine> Rmap<M> {
         };
         let family = self.family(handle);
         let _guard = family.lock().lock(m, top, handle.raw());
-        let mine = space.handle.raw();
-        let next = self.record_of(space).sibling.load(Ordering::Relaxed);
-        if family.first.load(Ordering::Relaxed) == mine {
-            family.first.store(next, Ordering::Relaxed);
-        } else {
-            let mut at = SlabRef::from_raw(family.first.load(Ordering::Relaxed));
-            while let Some(other) = at {
-                let other = self.space_record(other);
-                if other.sibling.load(Ordering::Relaxed) == mine {
-                    other.sibling.store(next, Ordering::Relaxed);
-                    break;
-                }
-                at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
-            }
+        let record = self.record_of(space);
+        let (before, next) = (record.before.load(Ordering::Relaxed), self.sibling(record));
+        let link = match SlabRef::from_raw(before) {
+            Some(before) => &self.space_record(before).sibling,
+            None => &family.first,
+        };
+        link.store(record.sibling.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(next) = next {
+            next.before.store(before, Ordering::Relaxed);
         }
         family.members.store(family.members.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }

@@ -88,8 +88,9 @@ pub(crate) struct SpaceRecord {
     pub handle: AtomicU64,
     /// The fork family's handle, 0 for none. L, set once.
     pub family: AtomicU64,
-    /// The next space of the family. The family's lock.
+    /// The next space on the family's list, and the one before, 0 for none. The family's lock.
     pub sibling: AtomicU64,
+    pub before: AtomicU64,
     /// First object of the list of index shifts, 0 for none. L; taken off under the family's lock,
     /// too.
     pub shifted: AtomicU64,

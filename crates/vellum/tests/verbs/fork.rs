@@ -55,6 +55,27 @@ fn a_fork_flushes_up_to_the_last_page_that_it_shares() {
 }
 
 #[test]
+fn the_members_of_a_family_end_in_any_order() {
+    let fx = fixture(4096, no_thp());
+    // In place of each digit the space that is then at that place.
+    for order in [[0, 0, 0, 0], [3, 2, 1, 0], [1, 1, 1, 0], [2, 0, 1, 0], [1, 2, 0, 0]] {
+        let parent = fx.mapped(AT, KIB4, RW);
+        fx.poke(&parent, AT, 1).unwrap();
+        let mut spaces = vec![parent];
+        (0..3).for_each(|_| spaces.push(fx.vm.fork(&spaces[0]).unwrap()));
+        for place in order {
+            fx.vm.exit(spaces.remove(place));
+            fx.check(&spaces.iter().collect::<Vec<_>>());
+            // A walk from the frame to its mappings meets the rest of them.
+            if let [first, rest @ ..] = &spaces[..] {
+                let shared = rest.iter().all(|space| fx.frame(space, AT) == fx.frame(first, AT));
+                assert!(shared && fx.peek(first, AT) == Ok(1), "{order:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_child_that_exits_leaves_the_parent_its_pages() {
     let fx = fixture(4096, no_thp());
     let parent = fx.mapped(AT, 64 * KIB4, RW);
