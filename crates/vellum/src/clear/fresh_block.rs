@@ -32,7 +32,7 @@ impl<M: Machine> Clear<M> {
         match self.clear_block(&extent) {
             Ok(()) => Ok((pfn, BlockContents::Zeros)),
             Err(Stopped) => {
-                self.untake_block(pfn, order);
+                self.untake_block(pfn, order, exact);
                 Err(NoBlock::Stopped)
             }
         }

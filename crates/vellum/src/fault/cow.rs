@@ -197,7 +197,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         // By the reference the old block stays what it is, whoever else gives it up meanwhile:
         // nobody may reuse it.
         if !self.hold(seen, old, order) {
-            self.untake_block(new, order);
+            self.untake_block(new, order, exactly);
             return Ok(Step::Again);
         }
         let copy = PageCopy::decided_by(seen, old, new, order);
@@ -208,7 +208,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         if done {
             return Ok(Step::Done(Fault::Copied(level)));
         }
-        self.untake_block(new, order);
+        self.untake_block(new, order, exactly);
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 

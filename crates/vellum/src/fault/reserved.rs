@@ -67,7 +67,7 @@ impl<M: Machine> Reserved<'_, M> {
         if (bytes == BlockContents::Old || self.machine.aliases())
             && let Err(stopped) = self.clear_block(&Extent::of_leaf(pfn, order, va))
         {
-            self.untake_block(pfn, order);
+            self.untake_block(pfn, order, exact);
             return Err(stopped.into());
         }
         Ok(Some(pfn))
@@ -103,7 +103,7 @@ impl<M: Machine> Reserved<'_, M> {
                 match self.plant_large(&seen, pfn, order, access) {
                     Ok(done) => done,
                     Err(error) => {
-                        self.untake_block(pfn, order);
+                        self.untake_block(pfn, order, exact);
                         // With the block given back there may be enough for a base page and its
                         // tables.
                         if exact {
@@ -120,7 +120,7 @@ impl<M: Machine> Reserved<'_, M> {
                 return Ok(Step::Done(if giant { Fault::Giant } else { Fault::Huge }));
             }
         }
-        self.untake_block(pfn, order);
+        self.untake_block(pfn, order, exact);
         Ok(Step::Again)
     }
 

@@ -48,7 +48,7 @@ impl<'f> NodeView<'f> {
     /// `enough`; otherwise at least that.
     pub fn available(self, enough: u64, use_: Use) -> u64 {
         let node = self.node();
-        let keep = if use_ == Use::Data { node.marks.min as i64 } else { 0 };
+        let keep = if use_.leaves_minimum() { node.marks.min as i64 } else { 0 };
         let sure = node.counters().free.load(Relaxed) - node.slack * self.frames.cpus as i64 - keep;
         if sure >= enough as i64 {
             return sure as u64;

@@ -108,6 +108,20 @@ pub enum Use {
     Object,
 }
 
+impl Use {
+    /// Whether an allocation leaves each node its minimum, so that a verb which has to cut a huge
+    /// page to give memory back does not fail for want of a table.
+    #[inline]
+    pub(crate) fn leaves_minimum(self) -> bool {
+        match self {
+            Use::Data | Use::Object | Use::Zero => true,
+            Use::Table | Use::ZeroTable | Use::Slab => false,
+            // Nobody asks for those.
+            Use::Free | Use::Pending | Use::Poisoned => false,
+        }
+    }
+}
+
 /// Number of [`Use`] kinds.
 pub const USES: usize = Use::Object as usize + 1;
 

@@ -163,9 +163,10 @@ impl<M: Machine> Memory<M> {
         self.take_from_pool(order, want).map_or_else(|| self.alloc_exactly(order, want), Ok)
     }
 
-    /// Gives back a block that was taken and that nobody saw.
-    pub(crate) fn untake_block(&self, pfn: Pfn, order: Order) {
-        if self.give_to_pool(pfn, order) {
+    /// Gives back a block that [`alloc_block`](Self::alloc_block) took and that nobody saw. Only
+    /// one for a mapping that wants `exactly` that size can have come from a pool.
+    pub(crate) fn untake_block(&self, pfn: Pfn, order: Order, exactly: bool) {
+        if exactly && self.give_to_pool(pfn, order) {
             // Out of its pool and back, which is what one frame adds.
             self.hands.untook(&self.machine, 1);
         } else {

@@ -93,9 +93,6 @@ impl HugeZero {
     }
 }
 
-/// Memory is short, or the count is full: base pages will do.
-pub(crate) struct NoHugeZero;
-
 impl<M: Machine> Zero<M> {
     /// `Vm::huge_zero`.
     #[inline]
@@ -124,7 +121,7 @@ impl<M: Machine> Zero<M> {
 
     /// The page for a space that may map it from here on; allocates and clears it if need be. No
     /// epoch, no lock; the caller has memory in hand.
-    pub fn use_huge_zero(&self, space: &SpaceRecord) -> Result<(), NoHugeZero> {
+    pub fn use_huge_zero(&self, space: &SpaceRecord) -> Result<(), NoBlock> {
         let m = &self.machine;
         let holds = loop {
             touch(m, &self.huge_zero.0, false);
@@ -135,9 +132,9 @@ impl<M: Machine> Zero<M> {
             if seen.first().is_none() {
                 let page = self.frames.alloc(m, Order::HUGE, &AllocRequest::kernel(Use::Zero));
                 let page = page.map_err(NoBlock::from).and_then(|page| self.clear_huge_zero(page));
-                let page = page.map_err(|_| {
-                    self.count(Counter::ThpZeroAllocFailed, 1);
-                    NoHugeZero
+                let page = page.inspect_err(|why| {
+                    let failed = *why == NoBlock::Memory;
+                    self.count(Counter::ThpZeroAllocFailed, i64::from(failed));
                 })?;
                 if self.huge_zero.exchange(m, seen, HugeZeroWord::of(page, 2)) {
                     self.count(Counter::ThpZeroAlloc, 1);
@@ -147,7 +144,7 @@ impl<M: Machine> Zero<M> {
                 continue;
             }
             if seen.count() >= MOST_USES {
-                return Err(NoHugeZero);
+                return Err(NoBlock::Memory);
             }
             if self.huge_zero.exchange(m, seen, HugeZeroWord(seen.0 + 1)) {
                 break HOLDS;

@@ -156,3 +156,40 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
     fx.vm.pool(Order::HUGE, 0).unwrap();
     fx.end([space]);
 }
+
+/// A store to a mapping of any size where one block of 2 MiB is all that is free, and the tables of
+/// a huge page are missing; what was served, and what is free then.
+fn served_by_the_last_block(wanted: u64) -> (Result<Fault, FaultError>, u64) {
+    let fx = fixture(2048, Config::default());
+    let space = fx.mapped(Va(GIB), GIB, RW);
+    let taken = fx.take_all(Order::BASE);
+    assert_eq!(fx.vm.pool(Order::HUGE, wanted).is_err(), wanted != 0);
+    let block: Vec<Pfn> = taken.into_iter().filter(|pfn| (1024..1536).contains(&pfn.0)).collect();
+    assert_eq!(block.len(), 512);
+    fx.give_back(block, Order::BASE);
+    fx.vm.frames().drain(fx.m());
+    let served = fx.vm.fault(&space, Va(GIB), Access::Write);
+    (served, fx.vm.frames().free_frames(0))
+}
+
+#[test]
+fn a_block_that_was_taken_for_nothing_is_there_for_a_base_page_whatever_a_pool_wants() {
+    let alone = served_by_the_last_block(0);
+    assert_eq!(alone.0, Ok(Fault::Base));
+    assert_eq!(served_by_the_last_block(1), alone);
+}
+
+#[test]
+fn a_fault_that_was_stopped_leaves_a_pool_as_it_was() {
+    let fx = fixture(4096, Config::default());
+    let space = fx.mapped(Va(GIB), 4 * MIB2, RW);
+    let taken = fx.take_all(Order::BASE);
+    assert_eq!(fx.vm.pool(Order::HUGE, 1), Err(NoMemory));
+    fx.give_back(taken, Order::BASE);
+    let before = fx.state(&[&space]);
+    fx.m().stop(Some(0));
+    let served = fx.vm.fault(&space, Va(GIB), Access::Write);
+    fx.m().stop(None);
+    assert_eq!(served, Err(FaultError::Stopped));
+    assert_same(&before, &fx.state(&[&space]), "stopped");
+}

@@ -102,3 +102,18 @@ fn c_5_a_fault_that_finds_no_node_gives_its_page_back() {
         fx.end([space]);
     }
 }
+
+#[test]
+fn pages_of_objects_leave_the_minimum_to_tables() {
+    let fx = fixture_of::<X86_64>(1, 1 << 15, Config::default());
+    let min = fx.vm.frames().watermarks(0).min;
+    let space = fx.mapped(Va(GIB), 4 * MIB2, RW);
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Huge));
+    let object = fx.object(GIB);
+    fx.map_object(&space, Va(16 * GIB), GIB, &object);
+    let mut at = (16 * GIB..).step_by(KIB4 as usize);
+    while fx.vm.fault(&space, Va(at.next().unwrap()), Access::Write).is_ok() {}
+    assert!(fx.vm.frames().free_frames(0) + 8 >= min, "the minimum but for a few tables");
+    let unmapped = fx.vm.unmap(&space, Va(GIB + 5 * KIB4), KIB4);
+    assert_eq!(unmapped, Ok(()), "a cut that gives memory back, and takes a table");
+}

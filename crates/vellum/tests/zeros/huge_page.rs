@@ -296,3 +296,35 @@ fn zeros_are_for_regions_where_a_huge_page_would_be_used_and_no_others() {
     assert_eq!(checksum(&fx), 0);
     fx.end([space]);
 }
+
+#[test]
+fn a_read_of_a_task_that_is_to_end_maps_nothing_and_is_no_failed_allocation() {
+    let fx = fixture(4096, with_zeros(ZeroHuge::Page));
+    let space = fx.mapped(AT, 4 * MIB2, RW);
+    fx.m().stop(Some(0));
+    let served = fx.vm.fault(&space, AT, Access::Read);
+    fx.m().stop(None);
+    assert_eq!(served, Err(FaultError::Stopped));
+    assert_eq!((fx.usage(&space).zero_leaves, fx.usage(&space).zero_huge_leaves), (0, 0));
+    let failed = [Counter::ThpZeroAllocFailed, Counter::ThpFaultFallback];
+    assert_eq!(failed.map(|counter| fx.count(counter)), [0, 0]);
+    assert_eq!(fx.vm.fault(&space, AT, Access::Read), Ok(Fault::ZeroHuge));
+    fx.end([space]);
+}
+
+#[test]
+fn the_huge_zero_page_leaves_the_minimum_to_tables() {
+    let fx = fixture_of::<X86_64>(1, 1 << 18, Config::default());
+    let min = fx.vm.frames().watermarks(0).min;
+    assert!(min >= 512, "a block of 2 MiB fits");
+    let space = fx.mapped(AT, 4 * MIB2, RW);
+    let other = fx.mapped(AT, 4 * MIB2, RW);
+    assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Huge));
+    let data = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data };
+    for order in [Order::HUGE, Order::BASE] {
+        while fx.vm.frames().alloc(fx.m(), order, &data).is_ok() {}
+    }
+    assert_eq!(fx.vm.fault(&other, AT, Access::Read), Ok(Fault::Zero));
+    assert!(fx.vm.frames().free_frames(0) + 16 >= min, "the minimum but for a few tables");
+    assert_eq!(fx.vm.unmap(&space, Va(AT.0 + 5 * KIB4), KIB4), Ok(()), "which takes a table");
+}

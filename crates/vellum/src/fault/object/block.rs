@@ -161,7 +161,7 @@ impl<M: Machine> BlockFault<'_, M> {
             }
         };
         if ObjectBlock(self.0).put_frozen(object, base, first).is_err() {
-            self.untake_block(first, Order::HUGE);
+            self.untake(first, Order::HUGE);
             return Ok(false);
         }
         // As in `Reserved::fresh_block`. Who wants it meanwhile waits, and clears none of his own.

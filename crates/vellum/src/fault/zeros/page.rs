@@ -11,6 +11,7 @@
 //! mark in their place (`Busy`) names the node, so that nobody takes them for a page.
 
 use crate::addr::{Level, Order, Pfn};
+use crate::clear::fresh_block::NoBlock;
 use crate::config::ZeroHuge;
 use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
@@ -117,8 +118,11 @@ impl<M: Machine> ZeroPage<'_, M> {
         let (space, va, attrs, was) =
             (seen.space, seen.va, seen.attrs, (spot.node.pfn, spot.level, spot.raw));
         drop(epoch);
-        if self.use_huge_zero(space).is_err() {
+        if let Err(why) = self.use_huge_zero(space) {
             self.free_path(path);
+            if why == NoBlock::Stopped {
+                return Err(FaultError::Stopped);
+            }
             self.count(Counter::ThpFaultFallback, 1);
             return Ok(Step::Smaller);
         }
@@ -177,7 +181,7 @@ impl<M: Machine> ZeroPage<'_, M> {
             }
         }
         if let Some(new) = new {
-            self.untake_block(new, Order::HUGE);
+            self.untake(new, Order::HUGE);
         }
         Ok(Step::Again)
     }

@@ -121,7 +121,7 @@ impl<M: Machine> ZeroTable<'_, M> {
             return self.unshare_zeros(&seen, new, Order::BASE);
         }
         if let Some(new) = new {
-            self.untake_block(new, Order::HUGE);
+            self.untake(new, Order::HUGE);
         }
         Ok(Step::Again)
     }
@@ -275,7 +275,7 @@ impl<M: Machine> ZeroTable<'_, M> {
             gives_way
         });
         if !done {
-            self.untake_block(new, Order::HUGE);
+            self.untake(new, Order::HUGE);
             return Ok(Step::Again);
         }
         m.work(Work::Large, 1);
