@@ -177,28 +177,29 @@ fn what_the_members_of_a_family_map_for_themselves_is_sought_in_one_each() {
         let fx = fixture(40_000, no_thp());
         let parent = fx.mapped(Va(3 * GIB), KIB4, RW);
         let object = fx.object(KIB4);
+        // Each at a place of its own: at one place that all had, the first walk would find them all.
         let mut spaces: Vec<Space> = (0..SPACES)
-            .map(|_| {
+            .map(|n| {
                 let space = match family {
                     true => fx.vm.fork(&parent).unwrap(),
                     false => fx.mapped(Va(3 * GIB), KIB4, RW),
                 };
-                fx.map_object(&space, AT, KIB4, &object);
-                fx.poke(&space, AT, 1).unwrap();
+                fx.map_object(&space, page_at(n as u64), KIB4, &object);
+                fx.poke(&space, page_at(n as u64), 1).unwrap();
                 space
             })
             .collect();
         // One whose mapping a child has, too.
         let child = fx.vm.fork(&spaces[7]).unwrap();
-        assert_eq!(fx.peek(&child, AT), Ok(1));
+        assert_eq!(fx.peek(&child, page_at(7)), Ok(1));
         spaces.extend([child, parent]);
         let before = fx.m().asked.entries_read.get();
         assert_eq!(fx.vm.poison(&spaces[0], AT), Ok(()));
         let read = fx.m().asked.entries_read.get() - before;
-        let pfn = fx.frame_at(&spaces[1], AT);
+        let pfn = fx.frame_at(&spaces[1], page_at(1));
         assert_eq!(pfn, None, "it has left every space");
         assert_eq!(fx.vm.objects().resize(&object, 0), Ok(()));
-        assert_eq!(fx.peek(&spaces[SPACES], AT), Err(FaultError::Beyond));
+        assert_eq!(fx.peek(&spaces[SPACES], page_at(7)), Err(FaultError::Beyond));
         fx.vm.objects().discard(object);
         fx.end(spaces);
         read

@@ -416,7 +416,7 @@ pub const ROWS: &[Counted] = &[
             touch_object(vm, &space, Access::Read, measured)
         })
     },
-    row("fault-object-present-and-15-around", Some(1341), |vm| {
+    row("fault-object-present-and-15-around", Some(1295), |vm| {
         let (space, _object) = object(vm);
         vm.advise(&space, AT, BYTES, Advice::DontNeed).expect("it is mapped");
         let before = vm.stats().get(Counter::Mapped);

@@ -158,10 +158,12 @@ impl<'v, M: Machine> Around<'v, M> {
         is_of_region: impl Fn(usize) -> bool,
         epoch: &EpochGuard<'_, M>,
     ) -> Mapped {
-        let (node, m, mut mapped) = (seen.spot.node.pfn, &self.machine, Mapped::default());
+        let (node, m) = (seen.spot.node.pfn, &self.machine);
         let first = seen.spot.slot.wrapping_sub(part.index.wrapping_sub(part.first) as usize);
         let clean = self.leaf(seen, false);
-        for (n, page) in pages.enumerate() {
+        // What is rare is counted, so that a page that is mapped first is not.
+        let (mut n, mut skipped, mut more) = (0, 0, 0);
+        for page in pages {
             let slot = first.wrapping_add(n);
             if let Some(entry) = page
                 && m.entry(node, slot) == M::Codec::encode(Entry::Reserved, Level::ONE)
@@ -177,10 +179,15 @@ impl<'v, M: Machine> Around<'v, M> {
                 && let Ok(is_first) = ObjectFrame(self.0).add_mapping_in(frame)
             {
                 m.set_entry(node, slot, leaf | entry.pfn().addr());
-                mapped.add(is_first);
+                if !is_first {
+                    count(&mut more);
+                }
+            } else {
+                count(&mut skipped);
             }
+            n += 1;
         }
-        mapped
+        Mapped { entries: n as u64 - skipped, more }
     }
 
     /// [`leaf`](Self::leaf) of a page that was read ahead, or whose word says that it is dirty;
@@ -245,6 +252,13 @@ impl<'v, M: Machine> Around<'v, M> {
 /// Whether all of the table is of the region: it lists none, so an ancestor lists the one.
 fn is_of_one(seen: &Seen<'_>) -> bool {
     seen.spot.node.state().listed() == 0
+}
+
+/// Counts in memory, out of the way of a loop that needs its registers.
+#[cold]
+#[inline(never)]
+fn count(n: &mut u64) {
+    *n += 1;
 }
 
 /// Indices of the pages around a fault, from one on.
