@@ -143,7 +143,7 @@ impl Frames {
             home: topology.cpu_node,
             order: by_distance(topology),
             magazines,
-            sweepers: AtomicU32::new(0),
+            unheld: AtomicU32::new(0),
         })
     }
 

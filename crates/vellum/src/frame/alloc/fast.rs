@@ -120,10 +120,10 @@ impl Frames {
         if at >= self.nodes {
             return Err(NoMemory);
         }
-        let held = self.magazine(cpu, at).hold(m);
-        let cached =
-            held.as_ref().and_then(|held| self.view(at).take_cached(m, held, cpu, order, false));
-        let Some(pfn) = cached else {
+        let Some(held) = self.magazine(cpu, at).hold(m) else {
+            return Alloc::new(self, m, cpu, order, *request).without_magazine(at);
+        };
+        let Some(pfn) = self.view(at).take_cached(m, &held, cpu, order, false) else {
             return Alloc::new(self, m, cpu, order, *request).past_buddy(at, held);
         };
         drop(held);
