@@ -133,7 +133,8 @@ impl<M: Machine> Zero<M> {
                 break UNCOUNTED;
             }
             if seen.first().is_none() {
-                let page = self.frames.alloc(m, Order::HUGE, &AllocRequest::kernel(Use::Zero));
+                let want = AllocRequest { optional: true, ..AllocRequest::kernel(Use::Zero) };
+                let page = self.frames.alloc(m, Order::HUGE, &want);
                 let page = page.map_err(NoBlock::from).and_then(|page| self.clear_huge_zero(page));
                 let page = page.map_err(|_| {
                     self.count(Counter::ThpZeroAllocFailed, 1);

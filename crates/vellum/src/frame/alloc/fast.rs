@@ -25,9 +25,8 @@ impl Frames {
     /// that hold what is left; they run with preemption off and wait for nothing meanwhile.
     ///
     /// # Errors
-    /// [`NoMemory`] if no node the policy allows has such a block, magazines included. Data
-    /// allocations of 2 MiB and up, for which their callers have another way, may fail without a
-    /// drain of the magazines.
+    /// [`NoMemory`] if no node the policy allows has such a block, magazines included; but see
+    /// [`AllocRequest::optional`].
     #[inline]
     pub fn alloc<M: Machine>(
         &self,

@@ -8,7 +8,7 @@ use crate::frame::alloc::request::{AllocRequest, Contention};
 use crate::frame::alloc::search::Search;
 use crate::frame::cpu::magazine::Held;
 use crate::frame::frames::Frames;
-use crate::machine::{Machine, Use};
+use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
 
 /// How often an allocation tries again, waiting for the CPUs that hold what is left, before it is
@@ -124,8 +124,8 @@ impl<'f, M: Machine> Alloc<'f, M> {
         let mut any = false;
         for &at in nodes {
             let view = self.frames.view(at as usize);
-            let huge_data = self.order >= Order::HUGE && self.request.use_ == Use::Data;
-            if huge_data && view.node().counters().defers() {
+            let defers = self.order >= Order::HUGE && self.request.optional;
+            if defers && view.node().counters().defers() {
                 continue;
             }
             any |= view.drain(self.m, &self.contention);
