@@ -23,7 +23,8 @@ fn a_hundred_gibibytes_boot_and_serve_in_less_than_a_mebibyte() {
     // SAFETY: zeroed memory of that layout, kept beside the value.
     let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
     let booted = resident_kib();
-    let want = |node| AllocRequest { policy: NumaPolicy::Bind(node), index: 0, use_: Use::Table };
+    let want =
+        |node| AllocRequest { policy: NumaPolicy::Bind(node), ..AllocRequest::kernel(Use::Table) };
     for node in 0..2 {
         for order in [Order::BASE, Order::HUGE, Order::GIANT] {
             if order == Order::GIANT && node == 0 {

@@ -116,6 +116,7 @@ impl<M: Machine> Faults<M> {
             policy: seen.attrs.numa().unwrap_or(self.config.numa),
             index: seen.index(order),
             use_: Use::Data,
+            optional: false,
         }
     }
 

@@ -173,7 +173,7 @@ impl<M: Machine> Serve<'_, M> {
             return Reserved(self.0).fresh_base(
                 &seen,
                 ask,
-                &AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
+                &AllocRequest::kernel(Use::Data),
                 &epoch,
             );
         }

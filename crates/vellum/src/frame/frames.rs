@@ -20,8 +20,8 @@ pub struct Frames {
     /// For each node, all nodes by distance, itself first.
     pub(super) order: [[u8; MAX_NODES]; MAX_NODES],
     pub(super) magazines: NonNull<Magazine>,
-    /// CPUs that sweep the blocks without holding a magazine that would show it.
-    pub(super) sweepers: AtomicU32,
+    /// CPUs at work on blocks without holding a magazine that would show it.
+    pub(super) unheld: AtomicU32,
 }
 
 // SAFETY: what is behind the pointers is made of atomics, and belongs to this value by the contract

@@ -9,10 +9,10 @@
 //! block, and [`Frames::validate`] finds the rest.
 
 use crate::addr::{Order, Pfn};
+use crate::frame::alloc::drain::Unheld;
 use crate::frame::block::bits::BLOCK;
 use crate::frame::cpu::magazine::bump;
 use crate::frame::frames::Frames;
-use crate::frame::node::numa_node::NumaNode;
 use crate::frame::view::NodeView;
 use crate::machine::{Act, Machine, Use, Work};
 
@@ -121,7 +121,7 @@ impl Frames {
         }
         // The magazine is full, or somebody holds it.
         let Some(mut locked) = node.lock(m, (index >> BLOCK) as usize) else {
-            return node.free_one_remote(m, index);
+            return self.view(at).free_one_remote(m, index);
         };
         if locked.put_back_one(m, index) {
             locked.release(m);
@@ -157,34 +157,35 @@ impl Frames {
     }
 }
 
-impl NumaNode {
+impl NodeView<'_> {
     /// Frees a block to the blocks at once: somebody holds this CPU's magazine.
     #[cold]
     #[inline(never)]
-    fn free_unheld<M: Machine>(&self, m: &M, index: u32, order: Order) {
-        self.count_free(None, order.frames());
-        self.free_block(m, None, index, order);
-        self.count(None, order.frames() as i64);
+    fn free_unheld<M: Machine>(self, m: &M, index: u32, order: Order) {
+        let (node, _unheld) = (self.node(), Unheld::enter(self.frames, m));
+        node.count_free(None, order.frames());
+        node.free_block(m, None, index, order);
+        node.count(None, order.frames() as i64);
     }
 
     /// Frees a single frame whose block somebody has locked.
     #[cold]
     #[inline(never)]
-    fn free_one_remote<M: Machine>(&self, m: &M, index: u32) {
-        if !self.blocks.looks_taken(index) {
+    fn free_one_remote<M: Machine>(self, m: &M, index: u32) {
+        let node = self.node();
+        if !node.blocks.looks_taken(index) {
             debug_assert!(
                 false,
                 "{:?} freed, which is free, or part of a huge block",
-                self.pfn(index)
+                node.pfn(index)
             );
             return;
         }
-        self.free_sub_block(m, None, index, 0);
-        self.count_late(None, 1);
+        let _unheld = Unheld::enter(self.frames, m);
+        node.free_sub_block(m, None, index, 0);
+        node.count_late(None, 1);
     }
-}
 
-impl NodeView<'_> {
     /// Frees frames of the node that lie in one word. `false`, and nothing was done: somebody has
     /// locked their block.
     fn free_word<M: Machine>(self, m: &M, free: FreeWord) -> bool {
@@ -217,6 +218,7 @@ impl NodeView<'_> {
             return locked.release(m);
         }
         let held = self.magazine(m.cpu()).hold(m);
+        let _unheld = held.is_none().then(|| Unheld::enter(self.frames, m));
         locked.close(m, held.as_ref());
     }
 
@@ -231,7 +233,7 @@ impl NodeView<'_> {
         }
         m.work(Work::Block, 1);
         let Some(held) = self.magazine(m.cpu()).hold(m) else {
-            return node.free_unheld(m, index, Order::HUGE);
+            return self.free_unheld(m, index, Order::HUGE);
         };
         bump(&held.magazine.block_freed, Order::HUGE.frames());
         if !held.buddy().push_huge(node.cpu_huge, index) {
@@ -264,7 +266,7 @@ impl NodeView<'_> {
         }
         m.work(Work::Block, 1);
         let Some(held) = self.magazine(m.cpu()).hold(m) else {
-            return node.free_unheld(m, index, order);
+            return self.free_unheld(m, index, order);
         };
         node.count_free(Some(&held), order.frames());
         if order < Order::HUGE {

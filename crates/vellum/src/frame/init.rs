@@ -105,7 +105,7 @@ fn check(t: &Topology) -> Result<(), InitError> {
 
 impl Frames {
     /// The memory the metadata needs: 64 bytes a frame for records, 2/7 of a byte for the
-    /// allocator, 1.3 KiB for each pair of CPU and node.
+    /// allocator, 0.8 KiB for each pair of CPU and node.
     ///
     /// # Errors
     /// What is wrong with the topology.
@@ -143,7 +143,7 @@ impl Frames {
             home: topology.cpu_node,
             order: by_distance(topology),
             magazines,
-            sweepers: AtomicU32::new(0),
+            unheld: AtomicU32::new(0),
         })
     }
 

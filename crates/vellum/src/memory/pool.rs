@@ -144,7 +144,8 @@ impl<M: Machine> Memory<M> {
     /// that was in vain (`NodeCounters::defers`), and who is just doing the same is waited for.
     pub(crate) fn alloc_exactly(&self, order: Order, want: &AllocRequest) -> Result<Pfn, NoMemory> {
         let m = &self.machine;
-        self.frames.alloc(m, order, want).or_else(|NoMemory| {
+        let easily = AllocRequest { optional: true, ..*want };
+        self.frames.alloc(m, order, &easily).or_else(|NoMemory| {
             self.frames.drain_all(m, true);
             self.frames.alloc(m, order, want)
         })
@@ -158,7 +159,8 @@ impl<M: Machine> Memory<M> {
         exactly: bool,
     ) -> Result<Pfn, NoMemory> {
         if !exactly {
-            return self.frames.alloc(&self.machine, order, want);
+            let want = AllocRequest { optional: true, ..*want };
+            return self.frames.alloc(&self.machine, order, &want);
         }
         self.take_from_pool(order, want).map_or_else(|| self.alloc_exactly(order, want), Ok)
     }

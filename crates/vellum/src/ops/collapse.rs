@@ -66,8 +66,12 @@ impl<M: Machine> Collapse<'_, M> {
             self.intervals(parent).set(edit, (slot, slot + 1), own)?;
         }
         let index = va.page().wrapping_add(region.shift());
-        let want =
-            AllocRequest { policy: attrs.numa.unwrap_or(self.config.numa), index, use_: Use::Data };
+        let want = AllocRequest {
+            policy: attrs.numa.unwrap_or(self.config.numa),
+            index,
+            use_: Use::Data,
+            optional: false,
+        };
         let new = self.alloc_exactly(Order::HUGE, &want)?;
         if self.config.alloc_zero {
             m.clear_frames(new, Order::HUGE.frames());

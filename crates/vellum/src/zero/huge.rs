@@ -130,7 +130,8 @@ impl<M: Machine> Zero<M> {
                 break UNCOUNTED;
             }
             if seen.first().is_none() {
-                let page = self.frames.alloc(m, Order::HUGE, &AllocRequest::kernel(Use::Zero));
+                let want = AllocRequest { optional: true, ..AllocRequest::kernel(Use::Zero) };
+                let page = self.frames.alloc(m, Order::HUGE, &want);
                 let page = page.map_err(NoBlock::from).and_then(|page| self.clear_huge_zero(page));
                 let page = page.inspect_err(|why| {
                     let failed = *why == NoBlock::Memory;

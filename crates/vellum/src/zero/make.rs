@@ -95,7 +95,7 @@ impl<M: Machine> MakeZeros<'_, M> {
             match self.frames.alloc(
                 &self.machine,
                 order,
-                &AllocRequest { policy, index: 0, use_: Use::Zero },
+                &AllocRequest { policy, ..AllocRequest::kernel(Use::Zero) },
             ) {
                 Ok(first) => return Ok((first, order)),
                 Err(error) => {

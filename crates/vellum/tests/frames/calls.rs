@@ -3,7 +3,7 @@
 use vellum::unstable::Mark;
 use vellum_testkit::prelude::*;
 
-const DATA: AllocRequest = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data };
+const DATA: AllocRequest = AllocRequest::kernel(Use::Data);
 
 fn frames(cpus: usize, frames: u64) -> FramesFixture {
     FramesFixture::new(flat(cpus, frames))
@@ -177,7 +177,7 @@ fn reserved_frames_are_never_given_out() {
 fn nodes_that_meet_inside_a_2_mib_block_keep_to_their_frames() {
     let fx = on(nodes(1, &[(700, 1000), (1700, 900)]));
     for node in 0..2u8 {
-        let want = AllocRequest { policy: NumaPolicy::Bind(node), index: 0, use_: Use::Data };
+        let want = AllocRequest { policy: NumaPolicy::Bind(node), ..DATA };
         let mut got = 0;
         while let Ok(pfn) = fx.frames.alloc(&fx.m, Order::BASE, &want) {
             assert_eq!(fx.frames.node_of(pfn), Some(node as usize));
@@ -195,8 +195,7 @@ fn policies_choose_nodes_and_all_but_bind_fall_back_by_distance() {
     t.cpu_node[1] = 2;
     let fx = on(t);
     let on = |policy, index| {
-        let pfn =
-            fx.frames.alloc(&fx.m, Order::BASE, &AllocRequest { policy, index, use_: Use::Data });
+        let pfn = fx.frames.alloc(&fx.m, Order::BASE, &AllocRequest { policy, index, ..DATA });
         pfn.map(|p| fx.frames.node_of(p).unwrap())
     };
     assert_eq!(on(NumaPolicy::Local, 0), Ok(0));
@@ -228,7 +227,7 @@ fn blocks_of_every_order_take_nodes_in_turn() {
             // Any page of the block says which it is.
             let got = (0..2 * count).map(|n| {
                 let index = (n << o) + ((n % 7) & ((1 << o) - 1));
-                let request = AllocRequest { policy, index, use_: Use::Data };
+                let request = AllocRequest { policy, index, ..DATA };
                 fx.frames.alloc(&fx.m, order(o), &request).expect("memory")
             });
             let got: Vec<Pfn> = got.collect();

@@ -5,4 +5,5 @@ mod interleave;
 mod locks;
 mod long;
 mod model;
+mod refused;
 mod threads;

@@ -31,7 +31,7 @@ fn churn(fx: &FramesFixture, steps: u64, cpu_of: fn(usize) -> usize, orders: &'s
                     1 => NumaPolicy::Interleave,
                     _ => NumaPolicy::Prefer(1),
                 };
-                let want = AllocRequest { policy, index: step, use_: Use::Data };
+                let want = AllocRequest { policy, index: step, ..AllocRequest::kernel(Use::Data) };
                 if let Ok(pfn) = fx.frames.alloc(&fx.m, order(o), &want) {
                     set((pfn, o), 1);
                     held.push((pfn, o));

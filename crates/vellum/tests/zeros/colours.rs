@@ -290,7 +290,7 @@ fn a_node_without_room_borrows_one_frame_of_another() {
     topology.cpu_node[1] = 1;
     let fx = Fixture::new(Flat::new(topology, MmuRules::X86_64), eight());
     let (m, want) =
-        (fx.m(), AllocRequest { policy: NumaPolicy::Bind(1), index: 0, use_: Use::Zero });
+        (fx.m(), AllocRequest { policy: NumaPolicy::Bind(1), ..AllocRequest::kernel(Use::Zero) });
     let mut taken = Vec::new();
     while let Ok(pfn) = fx.vm.frames().alloc(m, Order::BASE, &want) {
         taken.push(pfn);

@@ -251,6 +251,7 @@ impl<M: Machine> ZeroTable<'_, M> {
             policy: attrs.numa().unwrap_or(self.config.numa),
             index,
             use_: Use::Data,
+            optional: false,
         };
         let _in_hand = self.hands.begin(m);
         let Some(new) = Reserved(self.0).fresh_block(Order::HUGE, &want, va, false)? else {

@@ -4,16 +4,18 @@ use crate::frame::alloc::request::Contention;
 use crate::frame::frames::Frames;
 use crate::frame::view::NodeView;
 use crate::machine::{Act, Machine, Work};
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::touch;
 
 impl NodeView<'_> {
     /// Drains every CPU's magazine of the node. Says whether there was anything in them, or whether
     /// it waited for anybody.
     pub fn drain<M: Machine>(self, m: &M, contention: &Contention) -> bool {
-        let (mut any, sweepers) = (false, &self.frames.sweepers);
-        touch(m, sweepers, false);
-        while sweepers.load(Ordering::Acquire) != 0 {
+        let (mut any, unheld) = (false, &self.frames.unheld);
+        touch(m, unheld, false);
+        // What an allocation saw of blocks comes before the look at who is at them.
+        fence(Ordering::SeqCst);
+        while unheld.load(Ordering::Acquire) != 0 {
             if !contention.wait.get() {
                 contention.passed_over.set(true);
                 break;
@@ -56,32 +58,35 @@ impl Frames {
         for at in 0..self.nodes {
             let view = self.view(at);
             view.drain(m, &contention);
-            let _sweeper = Sweeper::enter(&self.sweepers, m);
+            let _unheld = Unheld::enter(self, m);
             view.node().sweep(m, None, view.node().all_dirty(wait));
         }
         m.allow_preemption();
     }
 }
 
-/// Tells other CPUs that this one sweeps without holding a magazine, until it is dropped.
-/// Preemption is off meanwhile, and the CPU waits for nobody but the holders of blocks.
-struct Sweeper<'a, M: Machine> {
-    sweepers: &'a AtomicU32,
+/// Tells other CPUs that this one is at the blocks without holding a magazine, until it is dropped:
+/// what it has between two states there, nobody else finds. Preemption is off meanwhile, and the
+/// CPU waits for nobody but the holders of blocks.
+pub struct Unheld<'a, M: Machine> {
+    cpus: &'a AtomicU32,
     m: &'a M,
 }
 
-impl<'a, M: Machine> Sweeper<'a, M> {
+impl<'a, M: Machine> Unheld<'a, M> {
     #[cold]
-    fn enter(sweepers: &'a AtomicU32, m: &'a M) -> Sweeper<'a, M> {
-        touch(m, sweepers, true);
-        sweepers.fetch_add(1, Ordering::AcqRel);
-        Sweeper { sweepers, m }
+    #[inline(never)]
+    pub fn enter(frames: &'a Frames, m: &'a M) -> Unheld<'a, M> {
+        let cpus = &frames.unheld;
+        touch(m, cpus, true);
+        cpus.fetch_add(1, Ordering::AcqRel);
+        Unheld { cpus, m }
     }
 }
 
-impl<M: Machine> Drop for Sweeper<'_, M> {
+impl<M: Machine> Drop for Unheld<'_, M> {
     fn drop(&mut self) {
-        touch(self.m, self.sweepers, true);
-        self.sweepers.fetch_sub(1, Ordering::Release);
+        touch(self.m, self.cpus, true);
+        self.cpus.fetch_sub(1, Ordering::Release);
     }
 }

@@ -25,9 +25,8 @@ impl Frames {
     /// that hold what is left; they run with preemption off and wait for nothing meanwhile.
     ///
     /// # Errors
-    /// [`NoMemory`] if no node the policy allows has such a block, magazines included. Data
-    /// allocations of 2 MiB and up, for which their callers have another way, may fail without a
-    /// drain of the magazines.
+    /// [`NoMemory`] if no node the policy allows has such a block, magazines included; but see
+    /// [`AllocRequest::optional`].
     #[inline]
     pub fn alloc<M: Machine>(
         &self,
@@ -120,10 +119,10 @@ impl Frames {
         if at >= self.nodes {
             return Err(NoMemory);
         }
-        let held = self.magazine(cpu, at).hold(m);
-        let cached =
-            held.as_ref().and_then(|held| self.view(at).take_cached(m, held, cpu, order, false));
-        let Some(pfn) = cached else {
+        let Some(held) = self.magazine(cpu, at).hold(m) else {
+            return Alloc::new(self, m, cpu, order, *request).without_magazine(at);
+        };
+        let Some(pfn) = self.view(at).take_cached(m, &held, cpu, order, false) else {
             return Alloc::new(self, m, cpu, order, *request).past_buddy(at, held);
         };
         drop(held);

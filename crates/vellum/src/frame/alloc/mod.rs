@@ -1,6 +1,6 @@
 //! Allocating: from the magazine, the cpu buddy, the blocks of each node in turn.
 
-mod drain;
+pub mod drain;
 mod fast;
 mod on_node;
 pub mod request;

@@ -16,12 +16,15 @@ pub struct AllocRequest {
     pub index: u64,
     /// What the frame becomes.
     pub use_: Use,
+    /// The caller has another way, smaller blocks for one: a block of 2 MiB or more may be refused
+    /// without a drain of the magazines.
+    pub optional: bool,
 }
 
 impl AllocRequest {
     /// A frame for the library's own needs, near this CPU.
     pub const fn kernel(use_: Use) -> AllocRequest {
-        AllocRequest { policy: NumaPolicy::Local, index: 0, use_ }
+        AllocRequest { policy: NumaPolicy::Local, index: 0, use_, optional: false }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
+use crate::frame::alloc::drain::Unheld;
 use crate::frame::alloc::on_node::NodeAlloc;
 use crate::frame::alloc::request::{AllocRequest, Contention};
 use crate::frame::alloc::search::Search;
 use crate::frame::cpu::magazine::Held;
 use crate::frame::frames::Frames;
-use crate::machine::{Machine, Use};
+use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
 
 /// How often an allocation tries again, waiting for the CPUs that hold what is left, before it is
@@ -37,22 +38,38 @@ impl<'f, M: Machine> Alloc<'f, M> {
     }
 
     /// A block from the cpu buddy or the blocks of one node. `missed`: another node was wanted.
-    fn try_node(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
-        let cached = held.and_then(|held| {
-            self.frames.view(at).take_cached(self.m, held, self.cpu, self.order, missed)
-        });
-        cached.or_else(|| self.take_from_blocks(at, held, missed))
+    fn try_node(&self, at: usize, missed: bool) -> Option<Pfn> {
+        let Some(held) = self.frames.magazine(self.cpu, at).hold(self.m) else {
+            return self.take_unheld(at, missed);
+        };
+        let cached = self.frames.view(at).take_cached(self.m, &held, self.cpu, self.order, missed);
+        cached.or_else(|| self.take_from_blocks(at, Some(&held), missed))
     }
 
-    /// What neither the stack nor the cpu buddy of the CPU has: `held`, unless somebody else holds
-    /// its magazine.
+    /// What neither the stack nor the cpu buddy of the CPU has, whose magazine it holds.
     #[inline(never)]
-    pub fn past_buddy(&self, at: usize, held: Option<Held>) -> Result<Pfn, NoMemory> {
-        let pfn = self.take_from_blocks(at, held.as_ref(), false);
+    pub fn past_buddy(&self, at: usize, held: Held) -> Result<Pfn, NoMemory> {
+        let pfn = self.take_from_blocks(at, Some(&held), false);
         drop(held);
         let Some(pfn) = pfn else { return self.try_all_nodes(at) };
         self.m.frame(pfn, self.order, self.request.use_);
         Ok(pfn)
+    }
+
+    /// The same while somebody else holds its magazine.
+    #[cold]
+    #[inline(never)]
+    pub fn without_magazine(&self, at: usize) -> Result<Pfn, NoMemory> {
+        let Some(pfn) = self.take_unheld(at, false) else { return self.try_all_nodes(at) };
+        self.m.frame(pfn, self.order, self.request.use_);
+        Ok(pfn)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_unheld(&self, at: usize, missed: bool) -> Option<Pfn> {
+        let _unheld = Unheld::enter(self.frames, self.m);
+        self.take_from_blocks(at, None, missed)
     }
 
     #[inline(never)]
@@ -73,8 +90,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
         loop {
             for &node in &nodes[asked..] {
                 let node = node as usize;
-                let held = self.frames.magazine(self.cpu, node).hold(m);
-                if let Some(pfn) = self.try_node(node, held.as_ref(), node != wanted) {
+                if let Some(pfn) = self.try_node(node, node != wanted) {
                     if drained {
                         let counters = self.frames.node(node).counters();
                         counters.defer_shift.store(0, Ordering::Relaxed);
@@ -108,8 +124,8 @@ impl<'f, M: Machine> Alloc<'f, M> {
         let mut any = false;
         for &at in nodes {
             let view = self.frames.view(at as usize);
-            let huge_data = self.order >= Order::HUGE && self.request.use_ == Use::Data;
-            if huge_data && view.node().counters().defers() {
+            let defers = self.order >= Order::HUGE && self.request.optional;
+            if defers && view.node().counters().defers() {
                 continue;
             }
             any |= view.drain(self.m, &self.contention);

@@ -13,8 +13,8 @@ pub struct NodeCounters {
     pub free: AtomicI64,
     /// Base frames reserved before first use.
     pub reserved: AtomicU64,
-    /// Huge allocations that may fail without a drain of the magazines, less than 2 to the power of
-    /// [`MOST_DEFER_SHIFT`]; and log2 of how many the next failure adds, at most that.
+    /// Optional huge allocations that fail without a drain of the magazines, less than 2 to the
+    /// power of [`MOST_DEFER_SHIFT`]; and log2 of how many the next failure adds, at most that.
     pub defer: AtomicU32,
     pub defer_shift: AtomicU32,
     pub unheld: UnheldCounts,
@@ -32,8 +32,8 @@ pub struct UnheldCounts {
 }
 
 impl NodeCounters {
-    /// Whether a huge allocation should fail at once, since draining the magazines did not help the
-    /// last ones: each such failure doubles how many do without a drain, up to 64.
+    /// Whether an optional huge allocation should fail at once, since draining the magazines did
+    /// not help the last ones: each such failure doubles how many do without a drain, up to 64.
     pub fn defers(&self) -> bool {
         let left = self.defer.load(Relaxed);
         if left != 0 {

@@ -239,7 +239,7 @@ impl<M: Machine> ObjectBytes<'_, M> {
 
     /// The frame that is wanted for a page which no space has asked for.
     pub fn want_for(self, index: u64) -> AllocRequest {
-        AllocRequest { policy: self.config.numa, index, use_: Use::Object }
+        AllocRequest { policy: self.config.numa, index, use_: Use::Object, optional: false }
     }
 
     fn fetch_next(self, object: SlabRef, index: u64) {
