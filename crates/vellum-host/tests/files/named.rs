@@ -10,7 +10,7 @@ use super::common::*;
 #[test]
 fn what_is_no_file_is_refused_by_name() {
     let (dir, host) = (TempDir::new(), host(1));
-    let _cpu = host.vm.machine().bind(0);
+    let _cpu = host.vm().machine().bind(0);
     let refused = |path: &Path, mode| -> FileError {
         let error = host.open(path, mode).map(|_| ()).expect_err("no such file");
         assert_eq!((error.op, error.offset), (FileOp::Open, 0));
@@ -30,7 +30,7 @@ fn what_is_no_file_is_refused_by_name() {
 #[test]
 fn the_system_s_numbers_have_names() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", 4), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", 4), host.vm().machine().bind(0));
     let disk = Faulty::new(&path);
     let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
     let space = space(&host, file.object(), 4);
@@ -51,6 +51,6 @@ fn the_system_s_numbers_have_names() {
     }
     disk.fail_writes(0);
     assert_eq!(host.sync(&file), Ok(()));
-    host.vm.exit(space);
+    host.vm().exit(space);
     host.close(file);
 }
