@@ -21,7 +21,7 @@ fn root(context: u16, flush: bool) -> Option<Root> {
 }
 
 fn become_(m: &impl Machine, pfn: Pfn, to: Use) {
-    m.frame(pfn, Order::BASE, to);
+    m.becomes(pfn, Order::BASE, to);
 }
 
 /// One path of four nodes to `VA`'s 2 MiB, and data frames from 600.

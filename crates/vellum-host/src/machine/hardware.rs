@@ -133,7 +133,7 @@ impl<C: Codec, const WATCH: bool> Hooks for Host<C, WATCH> {
         }
     }
     #[inline(always)]
-    fn frame(&self, first: Pfn, order: Order, to: Use) {
+    unsafe fn frame(&self, first: Punsafe fn, order: Order, to: Use) {
         if WATCH {
             self.watch.set(first, order, to);
             if to == Use::Free && self.plan.scribble {
