@@ -1,6 +1,7 @@
 //! The machine: its plan, its memory, its CPUs.
 //!
-//! - [`cpu_guard`] binds a thread to a CPU, and makes a program's loads and stores.
+//! - [`cpu_guard`] binds a thread to a CPU, and makes a program's loads and stores; `bindings` has
+//!   the CPUs that a thread is.
 //! - [`hardware`] is the `Machine` trait.
 //! - [`ipi`] has the requests between CPUs, [`run_permits`] limits how many threads run.
 //! - [`sleepers`] has the threads that wait for a page, [`pager`] says who reads and writes pages.
@@ -10,6 +11,7 @@
 //! schedules get jitter; without it (benchmarks) the hooks are empty, as on metal. A flag in the
 //! value was rejected: its test would be in every measured path.
 
+mod bindings;
 pub mod cpu_guard;
 pub mod geometry;
 pub mod hardware;
@@ -181,11 +183,7 @@ unsafe impl<C: Codec, const WATCH: bool> Send for Host<C, WATCH> {}
 unsafe impl<C: Codec, const WATCH: bool> Sync for Host<C, WATCH> {}
 
 thread_local! {
-    /// The machine and CPU of this thread; machine 0 is none.
-    static BOUND: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
-    /// Whether this thread answers for devices: it runs without a permit, as an interrupt does.
-    static IS_DEVICE: Cell<bool> = const { Cell::new(false) };
 }
 
 static MACHINES: AtomicU64 = AtomicU64::new(1);
@@ -299,11 +297,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// The CPU this thread is bound to.
     #[inline]
     fn bound_cpu(&self) -> CpuId {
-        let (id, cpu) = BOUND.get();
-        if id != self.id {
-            not_bound();
-        }
-        cpu
+        bindings::bound(self.id).cpu
     }
 
     /// Runs `f` on this CPU's own state. `f` must not call back into the machine.
@@ -322,12 +316,6 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
 #[inline(never)]
 fn nowhere(first: Pfn, frames: u64) -> ! {
     panic!("{frames} frames from {first:?} are no memory of this machine")
-}
-
-#[cold]
-#[inline(never)]
-fn not_bound() -> ! {
-    panic!("this thread is bound to no CPU of this machine: call Host::bind")
 }
 
 impl<C: Codec, const WATCH: bool> Tables for Host<C, WATCH> {

@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use vellum::FaultError;
 use vellum_host::files::{Backing, Buffers, FileErrorKind, OpenMode};
+use vellum_host::machine::Plan;
 
 use super::backings::Faulty;
 use super::common::*;
@@ -186,4 +188,25 @@ fn pages_beside_one_that_cannot_be_written_are_written() {
     let found = words(&path);
     assert_eq!([found[512], found[1024], found[1536]], [71, 72, 73], "the others are written");
     assert_eq!(host.vm().objects().usage(file.object()).dirty_pages, 1);
+}
+
+#[test]
+fn a_backing_that_panics_while_a_size_changes_leaves_its_cpu_as_it_was() {
+    let (dir, plan) = (TempDir::new(), Plan { running: Some(1), ..Plan::new(2, 16 << 20) });
+    let host = Host::new(plan, vellum::Config::default(), 1).unwrap();
+    let (path, cpu) = (dir.file("a", 4), host.vm().machine().bind(0));
+    let disk = Faulty::new(&path);
+    let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
+    disk.set_panics(true);
+    let caught = catch_unwind(AssertUnwindSafe(|| host.set_len(&file, 8 * PAGE)));
+    assert!(caught.is_err());
+    disk.set_panics(false);
+    std::thread::scope(|s| {
+        let other = s.spawn(|| drop(host.vm().machine().bind(1)));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!other.is_finished(), "two CPUs run with one permit");
+        assert_eq!(host.set_len(&file, 8 * PAGE), Ok(()));
+        host.close(file);
+        drop(cpu);
+    });
 }
