@@ -36,7 +36,11 @@ impl<C: Codec, const WATCH: bool> HostVm<C, WATCH> {
     /// A plan that makes no machine, switches the machine cannot follow, or memory the system
     /// refuses.
     pub fn new(plan: Plan, config: Config) -> io::Result<Self> {
-        let machine = Host::new(plan)?;
+        Self::with_devices(plan, config, 0)
+    }
+    /// The same with so many CPUs more, after those of the plan, which answer for devices.
+    pub(crate) fn with_devices(plan: Plan, config: Config, devices: usize) -> io::Result<Self> {
+        let machine = Host::with_devices(plan, devices)?;
         // On huge pages, whatever the plan says of the frames: it is read all the time.
         let metadata = Memory::new(Vm::<Host<C, WATCH>>::layout(machine.topology()).size(), true)?;
         // SAFETY: zeroed, long enough, aligned to 2 MiB, and it outlives the value beside it.

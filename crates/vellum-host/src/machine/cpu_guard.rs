@@ -29,8 +29,11 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// Makes this thread CPU `cpu`, waiting for a core if need be.
     ///
     /// # Panics
-    /// If another thread is that CPU, or this thread is a CPU of this machine already.
+    /// If another thread is that CPU, or it answers for a device, or this thread is a CPU of this
+    /// machine already.
     pub fn bind(&self, cpu: CpuId) -> CpuGuard<'_, C, WATCH> {
+        let is_device = (self.plan.cpus - self.devices..self.plan.cpus).contains(&cpu);
+        assert!(!is_device, "CPU {cpu} answers for a device: no program runs on it");
         self.check_free(cpu);
         self.permits.acquire();
         self.bound(cpu, false)
