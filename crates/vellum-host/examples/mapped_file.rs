@@ -22,7 +22,9 @@ fn load(host: &Host, cpu: &Cpu<'_>, space: &Space, va: Va) -> u64 {
     loop {
         match cpu.load(va) {
             Ok(value) => return value,
-            Err(fault) => host.vm.fault(space, fault.va, fault.access).expect("a page of the file"),
+            Err(fault) => {
+                host.vm().fault(space, fault.va, fault.access).expect("a page of the file")
+            }
         };
     }
 }
@@ -30,7 +32,7 @@ fn load(host: &Host, cpu: &Cpu<'_>, space: &Space, va: Va) -> u64 {
 /// A program's store.
 fn store(host: &Host, cpu: &Cpu<'_>, space: &Space, (va, value): (Va, u64)) {
     while let Err(fault) = cpu.store(va, value) {
-        host.vm.fault(space, fault.va, fault.access).expect("a page of the file");
+        host.vm().fault(space, fault.va, fault.access).expect("a page of the file");
     }
 }
 
@@ -41,7 +43,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
 
     // One CPU, and two I/O threads. The library is called by CPUs only, so this thread is it.
     let host = Host::new(Plan::new(1, 64 << 20), Config::default(), 2)?;
-    let vm = &host.vm;
+    let vm = host.vm();
     let cpu = vm.machine().bind(0);
     let file = host.open(&path, OpenMode::ReadWrite)?;
     let (writer, reader) = (vm.create().expect("memory"), vm.create().expect("memory"));

@@ -23,7 +23,7 @@ fn word(start: Va, page: u64, cpu: usize) -> Va {
 
 /// Runs as CPU `cpu`: writes to every page, and has the library serve each fault on the way.
 fn write_all(host: &Host, space: &Space, start: Va, cpu: usize) -> u64 {
-    let vm = &host.vm;
+    let vm = host.vm();
     let guard = vm.machine().bind(cpu);
     vm.activate(space);
     let mut faults = 0;
@@ -43,7 +43,7 @@ fn write_all(host: &Host, space: &Space, start: Va, cpu: usize) -> u64 {
 fn main() -> io::Result<()> {
     let config = Config { thp: vellum::config::Thp::Never, ..Config::default() };
     let host = Host::new(Plan::new(CPUS, 256 << 20), config)?;
-    let vm = &host.vm;
+    let vm = host.vm();
 
     // The library is called by CPUs only, so this thread is one, too, for a moment.
     let guard = vm.machine().bind(0);

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use vellum_testkit::ext::MachineExt;
 
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
@@ -21,7 +22,7 @@ fn root(context: u16, flush: bool) -> Option<Root> {
 }
 
 fn become_(m: &impl Machine, pfn: Pfn, to: Use) {
-    m.frame(pfn, Order::BASE, to);
+    m.becomes(pfn, Order::BASE, to);
 }
 
 /// One path of four nodes to `VA`'s 2 MiB, and data frames from 600.
@@ -417,4 +418,73 @@ fn scattered_pages_are_cleared_however_many_and_nothing_beside_them() {
             }
         }
     }
+}
+
+#[test]
+fn a_thread_that_is_a_cpu_of_two_machines_lets_them_go_in_any_order() {
+    let (a, b) = (machine(Plan::new(1, 4 << 20)), machine(Plan::new(1, 4 << 20)));
+    let (first, second) = (a.bind(0), b.bind(0));
+    assert_eq!((a.cpu(), b.cpu(), a.cpu()), (0, 0, 0), "it is both at once");
+    drop(first);
+    assert_eq!(b.cpu(), 0);
+    drop(second);
+    std::thread::scope(|s| {
+        let a = &a;
+        s.spawn(move || assert_eq!(a.bind(0).cpu(), 0));
+    });
+    assert!(catch_unwind(AssertUnwindSafe(|| a.cpu())).is_err(), "nobody is a CPU of it");
+    let again = (a.bind(0), b.bind(0));
+    assert!(catch_unwind(AssertUnwindSafe(|| a.bind(0).cpu())).is_err(), "it is CPU 0 already");
+    drop(again);
+}
+
+/// A thread's CPU panics while it is parked, somebody catches that, and `beside` is what another
+/// thread begins then. Whether it ends before this thread lets it, by a poll or the guard's end.
+fn goes_on_beside_a_caught_panic(running: usize, beside: impl FnOnce(&Host) + Send) -> bool {
+    let m = machine(Plan { running: Some(running), ..Plan::new(2, 64 << 20) });
+    let cpu = m.bind(0);
+    let caught = catch_unwind(AssertUnwindSafe(|| cpu.park(|| panic!("of the embedder's"))));
+    assert!(caught.is_err());
+    std::thread::scope(|s| {
+        let m = &m;
+        let other = s.spawn(move || beside(m));
+        std::thread::sleep(Duration::from_millis(100));
+        let ended = other.is_finished();
+        while running != 1 && !other.is_finished() {
+            m.sched_point();
+        }
+        drop(cpu);
+        other.join().expect("a thread that ends");
+        ended
+    })
+}
+
+#[test]
+fn a_panic_while_a_cpu_is_parked_leaves_it_running() {
+    let flushes = |m: &Host| {
+        let _cpu = m.bind(1);
+        m.flush_remote(&CpuMask([1, 0, 0, 0]), Scope::All);
+    };
+    assert!(!goes_on_beside_a_caught_panic(2, flushes), "a flush waited for no answer");
+    let runs = |m: &Host| drop(m.bind(1));
+    assert!(!goes_on_beside_a_caught_panic(1, runs), "two CPUs run with one permit");
+}
+
+#[test]
+fn a_parked_cpu_does_nothing() {
+    let m = machine(Plan::new(1, 64 << 20));
+    let cpu = m.bind(0);
+    build(&m);
+    set(&m, 0, Entry::Leaf(Pfn(600), RW));
+    m.enter_root(root(0, false));
+    assert_eq!(cpu.load(VA), Ok(1000));
+    cpu.park(|| {
+        let refused = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).is_err();
+        assert!(refused(&|| _ = cpu.load(VA)), "it translates");
+        assert!(refused(&|| _ = cpu.held()), "it looks");
+        assert!(refused(&|| m.flush_local(Scope::All)), "it flushes");
+        assert!(refused(&|| cpu.park(|| ())), "it parks");
+        assert!(refused(&|| _ = m.bind(0).cpu()), "the thread is it already");
+    });
+    assert_eq!(cpu.load(VA), Ok(1000));
 }

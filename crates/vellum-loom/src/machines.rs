@@ -217,7 +217,7 @@ impl Metal {
 }
 
 impl Hooks for Metal {
-    fn frame(&self, first: Pfn, _: Order, _: Use) {
+    unsafe fn frame(&self, first: Pfn, _: Order, _: Use) {
         // The frame's next owner may write it.
         contents(first.0, true);
     }

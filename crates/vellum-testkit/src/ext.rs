@@ -6,7 +6,7 @@
 
 use vellum::addr::{Order, Pfn, Va};
 use vellum::error::{Invalid, Stopped};
-use vellum::machine::{Machine, Root};
+use vellum::machine::{Machine, Root, Use};
 use vellum::space::{Audit, Space};
 use vellum::unstable::{Above, Extent, FrameCounts, Frames, Queue, Token};
 use vellum::vm::Vm;
@@ -29,6 +29,10 @@ pub trait MachineExt: Machine {
     fn copy_to(&self, to: Pfn, from: Pfn) {
         // SAFETY: the test has both frames.
         unsafe { self.copy(to, from, 1) }
+    }
+    fn becomes(&self, first: Pfn, order: Order, to: Use) {
+        // SAFETY: the test has the block; or it says what is wrong, to a machine that finds it.
+        unsafe { self.frame(first, order, to) }
     }
     fn enter_root(&self, root: Option<Root>) {
         // SAFETY: the root is a table of the test's, which is kept as long as the machine.

@@ -299,7 +299,7 @@ impl Hooks for Probe {
     fn shared(&self, line: usize, write: bool) {
         self.flat.shared(line, write);
     }
-    fn frame(&self, first: Pfn, order: Order, to: Use) {
+    unsafe fn frame(&self, first: Pfn, order: Order, to: Use) {
         let frames = first.0..first.0 + order.frames();
         if let Some(stages) = &mut *self.stages.lock().unwrap() {
             match to {
@@ -312,7 +312,8 @@ impl Hooks for Probe {
         if to != Use::Free && to != Use::Pending {
             self.given.lock().unwrap().extend(frames.map(|pfn| (pfn, to)));
         }
-        self.flat.frame(first, order, to);
+        // SAFETY: as the caller promises.
+        unsafe { self.flat.frame(first, order, to) };
     }
     fn fill(&self, first: Pfn, frames: u64) {
         self.acts.lock().unwrap().push(Act::Range(first, frames));

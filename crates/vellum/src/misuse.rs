@@ -51,6 +51,19 @@
 //! vm.machine().entry_store(table, 0, 0);
 //! # }
 //! ```
+//! So is a frame's use reported: the machine may write to what is free.
+//! ```
+//! # use vellum::{addr::Order, machine::{Hooks, Machine, Use}};
+//! # fn f<M: Machine>(vm: &vellum::vm::Vm<M>, pfn: vellum::addr::Pfn) {
+//! unsafe { vm.machine().frame(pfn, Order::BASE, Use::Free) };
+//! # }
+//! ```
+//! ```compile_fail,E0133
+//! # use vellum::{addr::Order, machine::{Hooks, Machine, Use}};
+//! # fn f<M: Machine>(vm: &vellum::vm::Vm<M>, pfn: vellum::addr::Pfn) {
+//! vm.machine().frame(pfn, Order::BASE, Use::Free);
+//! # }
+//! ```
 //! What the library itself does with a machine is not to be had:
 //! ```compile_fail,E0603
 //! # fn f<M: vellum::machine::Machine>(m: &M) {

@@ -71,7 +71,8 @@ counters! {
     ThpZeroSplit = "thp_zero_page_split",
     /// Flush calls that had to reach another CPU.
     FlushRemote = "nr_tlb_remote_flush",
-    /// Local flushes of everything, or of a whole space.
+    /// Local flushes of everything, of a whole space, or of a range of several pages. Linux counts
+    /// each page of a range as a flush of a single page.
     FlushLocalAll = "nr_tlb_local_flush_all",
     /// Local flushes of single pages.
     FlushLocalOne = "nr_tlb_local_flush_one",

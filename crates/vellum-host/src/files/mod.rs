@@ -89,14 +89,14 @@ pub struct FileVm<C: Codec + 'static, const WATCH: bool> {
 
 impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
     /// The machine of a plan, with so many I/O threads, at least one. Each is a CPU more, after
-    /// those of the plan.
+    /// those of the plan, which programs cannot have.
     ///
     /// # Errors
     /// As [`HostVm::new`], or no thread could be made.
     pub fn new(plan: Plan, config: Config, io_threads: usize) -> io::Result<Self> {
         let (first, io_threads) = (plan.cpus, io_threads.max(1));
-        let plan = Plan { cpus: first.saturating_add(io_threads), ..plan };
-        let (host, queue) = (Arc::new(HostVm::new(plan, config)?), Arc::new(Queue::default()));
+        let host = Arc::new(HostVm::with_devices(plan, config, io_threads)?);
+        let queue = Arc::new(Queue::default());
         host.vm.machine().set_pager(queue.clone());
         // Dropped early, it ends the threads that there are.
         let mut vm = FileVm { host, queue, threads: Vec::new(), next: AtomicU64::new(1) };

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 use vellum::entry::Codec;
 use vellum::machine::{CpuId, Machine, PageAnswer, PageRun};
@@ -15,12 +16,25 @@ use super::error::{FileError, FileOp};
 use super::queue::{Queue, Request};
 use crate::host_vm::HostVm;
 
+/// Tells those who wait when the thread ends by a panic: nobody answers them.
+struct Served<'h, C: Codec, const WATCH: bool>(&'h HostVm<C, WATCH>, &'h Queue);
+
+impl<C: Codec, const WATCH: bool> Drop for Served<'_, C, WATCH> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.vm.machine().poison();
+            self.1.close();
+        }
+    }
+}
+
 /// Serves requests until the queue is closed and empty.
 pub(super) fn serve<C: Codec, const WATCH: bool>(
     host: &HostVm<C, WATCH>,
     queue: &Queue,
     cpu: CpuId,
 ) {
+    let _served = Served(host, queue);
     while let Some(request) = queue.take() {
         let (run, done) = match request {
             Request::Flush(flush, file) => {
@@ -76,4 +90,33 @@ fn unless_it_panics<R>(
 ) -> Result<R, FileError> {
     let done = catch_unwind(AssertUnwindSafe(body));
     done.unwrap_or_else(|_| Err(FileError::of(op, &io::Error::other("a panic"), offset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{FileVm, OpenMode};
+    use crate::machine::Plan;
+    use vellum::X86_64;
+
+    #[test]
+    fn who_waits_for_a_page_hears_of_an_io_thread_that_died() {
+        let path = std::env::temp_dir().join(format!("vellum-worker-{}", std::process::id()));
+        std::fs::write(&path, [7; 4096]).unwrap();
+        let (plan, config) = (Plan::new(1, 16 << 20), vellum::Config::default());
+        let host = FileVm::<X86_64, true>::new(plan, config, 1).unwrap();
+        // Its thread cannot become CPU 1, and panics.
+        let _taken = host.vm.machine().bind_device(1);
+        let waits = || {
+            let _cpu = host.vm.machine().bind(0);
+            let file = host.open(&path, OpenMode::ReadOnly).unwrap();
+            let read = AssertUnwindSafe(|| host.vm.objects().read(file.object(), 0, &mut [0; 8]));
+            let waited = catch_unwind(read);
+            std::mem::forget(file);
+            waited.is_err()
+        };
+        assert!(thread::scope(|s| s.spawn(waits).join().unwrap()), "it read what nobody answered");
+        assert!(host.vm.machine().is_poisoned());
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -12,14 +12,15 @@ use vellum::addr::{Pfn, Va};
 use vellum::entry::Codec;
 use vellum::machine::{Asid, CpuId, Scope, Use};
 
-use super::{BOUND, Host, INACCESSIBLE, IS_DEVICE, PREEMPT_OFF};
+use super::bindings::{self, Binding};
+use super::{Host, INACCESSIBLE, PREEMPT_OFF};
 use crate::mmu::{Access, PageFault, Translation};
 
 /// Binds its thread to a CPU.
 pub struct CpuGuard<'m, C: Codec, const WATCH: bool> {
     host: &'m Host<C, WATCH>,
     cpu: CpuId,
-    before: ((u64, CpuId), bool),
+    is_device: bool,
     /// The thread is the CPU: the guard may not move to another thread.
     stays: PhantomData<*mut ()>,
 }
@@ -28,8 +29,11 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// Makes this thread CPU `cpu`, waiting for a core if need be.
     ///
     /// # Panics
-    /// If another thread is that CPU, or this thread is a CPU of this machine already.
+    /// If another thread is that CPU, or it answers for a device, or this thread is a CPU of this
+    /// machine already.
     pub fn bind(&self, cpu: CpuId) -> CpuGuard<'_, C, WATCH> {
+        let is_device = (self.plan.cpus - self.devices..self.plan.cpus).contains(&cpu);
+        assert!(!is_device, "CPU {cpu} answers for a device: no program runs on it");
         self.check_free(cpu);
         self.permits.acquire();
         self.bound(cpu, false)
@@ -44,8 +48,9 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
 
     fn check_free(&self, cpu: CpuId) {
         assert!(cpu < self.plan.cpus, "this machine has no CPU {cpu}");
-        let before = BOUND.get();
-        assert!(before.0 != self.id, "this thread is CPU {} of this machine already", before.1);
+        if let Some(is) = bindings::find(self.id) {
+            panic!("this thread is CPU {} of this machine already", is.cpu);
+        }
         assert!(
             !self.cpus[cpu].taken.swap(true, Ordering::AcqRel),
             "CPU {cpu} is taken by another thread"
@@ -53,47 +58,67 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     }
 
     fn bound(&self, cpu: CpuId, is_device: bool) -> CpuGuard<'_, C, WATCH> {
-        let before = (BOUND.replace((self.id, cpu)), IS_DEVICE.replace(is_device));
-        let guard = CpuGuard { host: self, cpu, before, stays: PhantomData };
-        self.mark_running();
+        bindings::put(Binding { machine: self.id, cpu, is_device, is_parked: false });
+        let guard = CpuGuard { host: self, cpu, is_device, stays: PhantomData };
+        self.mark_running(cpu);
         guard
     }
 
-    fn mark_running(&self) {
-        let me = &self.cpus[self.bound_cpu()];
+    fn mark_running(&self, cpu: CpuId) {
+        let me = &self.cpus[cpu];
         let missed = me.state.fetch_and(!INACCESSIBLE, Ordering::AcqRel) & !INACCESSIBLE;
         if self.local(|l| std::mem::replace(&mut l.missed, missed) != missed) {
             self.drop_here(Scope::All);
         }
     }
 
-    fn mark_parked(&self, cpu: CpuId) {
+    fn mark_parked(&self) {
+        let cpu = self.bound_cpu();
         self.cpus[cpu].state.fetch_or(INACCESSIBLE, Ordering::AcqRel);
         // Who posted before it could see the bit may be waiting for this.
         self.serve(cpu);
     }
 
-    /// Parks this thread's CPU while `f` runs, wherever the CPU serves flushes anyway. A device's
-    /// thread has no core to give.
+    /// Parks this thread's CPU while `f` runs, wherever the CPU serves flushes anyway. Meanwhile
+    /// the thread is no CPU, so `f` can call nothing that needs one.
     pub(crate) fn parked<R>(&self, f: impl FnOnce() -> R) -> R {
-        let gives_core = !IS_DEVICE.get();
-        self.mark_parked(self.bound_cpu());
-        if gives_core {
-            self.permits.release();
-        }
-        let result = f();
-        if gives_core {
-            self.permits.acquire();
-        }
-        self.mark_running();
-        result
+        let _parked = Parked::new(self);
+        f()
     }
 
     /// Lets another CPU have the core, if one waits for it.
     pub(super) fn give_core(&self) {
-        if !IS_DEVICE.get() && self.permits.is_wanted() {
+        if !bindings::bound(self.id).is_device && self.permits.is_wanted() {
             self.parked(|| ());
         }
+    }
+}
+
+/// A parked CPU, until it is dropped, also by a panic. A device's thread has no core to give.
+struct Parked<'m, C: Codec, const WATCH: bool> {
+    host: &'m Host<C, WATCH>,
+    binding: Binding,
+}
+
+impl<'m, C: Codec, const WATCH: bool> Parked<'m, C, WATCH> {
+    fn new(host: &'m Host<C, WATCH>) -> Self {
+        let binding = bindings::bound(host.id);
+        host.mark_parked();
+        bindings::put(Binding { is_parked: true, ..binding });
+        if !binding.is_device {
+            host.permits.release();
+        }
+        Parked { host, binding }
+    }
+}
+
+impl<C: Codec, const WATCH: bool> Drop for Parked<'_, C, WATCH> {
+    fn drop(&mut self) {
+        if !self.binding.is_device {
+            self.host.permits.acquire();
+        }
+        bindings::put(self.binding);
+        self.host.mark_running(self.binding.cpu);
     }
 }
 
@@ -103,7 +128,12 @@ impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
         self.cpu
     }
 
-    /// Parks while `f` runs, which need not poll. Other CPUs may have the core.
+    /// Parks while `f` runs, which need not poll. Other CPUs may have the core. The thread is no
+    /// CPU meanwhile.
+    ///
+    /// # Panics
+    /// If a verb is under way, or the CPU is parked already; and what `f` calls, if it needs this
+    /// CPU.
     pub fn park<R>(&self, f: impl FnOnce() -> R) -> R {
         between_verbs();
         self.host.parked(f)
@@ -240,11 +270,10 @@ impl<C: Codec, const WATCH: bool> Drop for CpuGuard<'_, C, WATCH> {
             PREEMPT_OFF.set(0);
         }
         between_verbs();
-        self.host.mark_parked(self.cpu);
-        BOUND.set(self.before.0);
-        let was_device = IS_DEVICE.replace(self.before.1);
+        self.host.mark_parked();
+        bindings::remove(self.host.id);
         self.host.cpus[self.cpu].taken.store(false, Ordering::Release);
-        if !was_device {
+        if !self.is_device {
             self.host.permits.release();
         }
     }

@@ -16,7 +16,7 @@ use vellum::machine::{
     Scope, Stores, Topology, Use,
 };
 
-use super::{Host, INACCESSIBLE, IS_DEVICE, MISSED, PREEMPT_OFF};
+use super::{Host, INACCESSIBLE, MISSED, PREEMPT_OFF, bindings};
 use crate::stores::{copies, fence};
 
 /// Pages of the longest run that is cleared like single pages: the neighbourhood of a fault.
@@ -82,7 +82,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// long.
     fn give_up_if_poisoned(&self) {
         // A device answers all the same: who is at his end may have lent it memory.
-        if self.is_poisoned() && !std::thread::panicking() && !IS_DEVICE.get() {
+        let gives_up = || !std::thread::panicking() && !bindings::bound(self.id).is_device;
+        if self.is_poisoned() && gives_up() {
             panic!("another CPU of this machine panicked, or nothing moved for too long");
         }
     }
@@ -133,7 +134,7 @@ impl<C: Codec, const WATCH: bool> Hooks for Host<C, WATCH> {
         }
     }
     #[inline(always)]
-    fn frame(&self, first: Pfn, order: Order, to: Use) {
+    unsafe fn frame(&self, first: Pfn, order: Order, to: Use) {
         if WATCH {
             self.watch.set(first, order, to);
             if to == Use::Free && self.plan.scribble {

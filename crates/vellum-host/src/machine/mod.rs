@@ -1,6 +1,7 @@
 //! The machine: its plan, its memory, its CPUs.
 //!
-//! - [`cpu_guard`] binds a thread to a CPU, and makes a program's loads and stores.
+//! - [`cpu_guard`] binds a thread to a CPU, and makes a program's loads and stores; `bindings` has
+//!   the CPUs that a thread is.
 //! - [`hardware`] is the `Machine` trait.
 //! - [`ipi`] has the requests between CPUs, [`run_permits`] limits how many threads run.
 //! - [`sleepers`] has the threads that wait for a page, [`pager`] says who reads and writes pages.
@@ -10,6 +11,7 @@
 //! schedules get jitter; without it (benchmarks) the hooks are empty, as on metal. A flag in the
 //! value was rejected: its test would be in every measured path.
 
+mod bindings;
 pub mod cpu_guard;
 pub mod geometry;
 pub mod hardware;
@@ -105,9 +107,11 @@ impl Plan {
         }
     }
 
-    fn topology(&self) -> io::Result<Topology> {
+    /// With so many CPUs of devices beside those of the plan.
+    fn topology(&self, devices: usize) -> io::Result<Topology> {
         let bad = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        if self.cpus == 0 || self.cpus > MAX_HOST_CPUS {
+        let cpus = self.cpus.saturating_add(devices);
+        if self.cpus == 0 || cpus > MAX_HOST_CPUS {
             return bad("a host machine has 1 to 64 CPUs");
         }
         if self.nodes == 0 || self.nodes > MAX_NODES {
@@ -117,7 +121,7 @@ impl Plan {
         if each == 0 {
             return bad("every memory node needs at least 2 MiB");
         }
-        let mut t = Topology::flat(self.cpus, FIRST, each);
+        let mut t = Topology::flat(cpus, FIRST, each);
         t.nodes = self.nodes;
         for n in 0..self.nodes {
             t.node[n] = NodeInfo { first: FIRST.add(n as u64 * each), frames: each };
@@ -125,7 +129,7 @@ impl Plan {
                 t.distance[n][m] = if n == m { 10 } else { 20 };
             }
         }
-        for cpu in 0..self.cpus {
+        for cpu in 0..cpus {
             t.cpu_node[cpu] = (cpu % self.nodes) as u8;
         }
         Ok(t)
@@ -163,6 +167,8 @@ pub struct Host<C: Codec = X86_64, const WATCH: bool = true> {
     id: u64,
     topology: Topology,
     plan: Plan,
+    /// So many CPUs, the last ones, answer for devices.
+    devices: usize,
     memory: Memory,
     cpus: Box<[Cpu]>,
     permits: RunPermits,
@@ -181,11 +187,7 @@ unsafe impl<C: Codec, const WATCH: bool> Send for Host<C, WATCH> {}
 unsafe impl<C: Codec, const WATCH: bool> Sync for Host<C, WATCH> {}
 
 thread_local! {
-    /// The machine and CPU of this thread; machine 0 is none.
-    static BOUND: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
-    /// Whether this thread answers for devices: it runs without a permit, as an interrupt does.
-    static IS_DEVICE: Cell<bool> = const { Cell::new(false) };
 }
 
 static MACHINES: AtomicU64 = AtomicU64::new(1);
@@ -196,7 +198,13 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// # Errors
     /// A plan that makes no machine, or memory the system refuses.
     pub fn new(plan: Plan) -> io::Result<Self> {
-        let topology = plan.topology()?;
+        Self::with_devices(plan, 0)
+    }
+
+    /// The same with so many CPUs more, after those of the plan, which answer for devices.
+    pub(crate) fn with_devices(plan: Plan, devices: usize) -> io::Result<Self> {
+        let topology = plan.topology(devices)?;
+        let plan = Plan { cpus: topology.cpus, ..plan };
         let Choice { page, run, non_temporal, scattered, .. } = plan.clears;
         let ways = [page, run, non_temporal, scattered];
         if let Some(method) = ways.into_iter().find(|m| !m.exists()) {
@@ -227,6 +235,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         Ok(Host {
             id: MACHINES.fetch_add(1, Ordering::Relaxed),
             plan,
+            devices,
             memory,
             cpus: (0..plan.cpus).map(cpu).collect(),
             permits: RunPermits::new(plan.running.unwrap_or_else(cores)),
@@ -239,7 +248,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         })
     }
 
-    /// What it was built from.
+    /// What it was built from, with the CPUs of devices.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -299,11 +308,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// The CPU this thread is bound to.
     #[inline]
     fn bound_cpu(&self) -> CpuId {
-        let (id, cpu) = BOUND.get();
-        if id != self.id {
-            not_bound();
-        }
-        cpu
+        bindings::bound(self.id).cpu
     }
 
     /// Runs `f` on this CPU's own state. `f` must not call back into the machine.
@@ -322,12 +327,6 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
 #[inline(never)]
 fn nowhere(first: Pfn, frames: u64) -> ! {
     panic!("{frames} frames from {first:?} are no memory of this machine")
-}
-
-#[cold]
-#[inline(never)]
-fn not_bound() -> ! {
-    panic!("this thread is bound to no CPU of this machine: call Host::bind")
 }
 
 impl<C: Codec, const WATCH: bool> Tables for Host<C, WATCH> {

@@ -11,6 +11,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use super::MAX_HOST_CPUS;
+
 #[derive(Debug)]
 struct Queue {
     next: u64,
@@ -26,9 +28,9 @@ pub struct RunPermits {
 }
 
 impl RunPermits {
-    /// `running` permits, at least one.
+    /// `running` permits, at least one. A permit more than there are CPUs changes nothing.
     pub fn new(running: usize) -> RunPermits {
-        let admitted = running.max(1) as u64;
+        let admitted = running.clamp(1, MAX_HOST_CPUS) as u64;
         RunPermits {
             queue: Mutex::new(Queue { next: 0, admitted }),
             moved: Condvar::new(),
@@ -82,5 +84,14 @@ mod tests {
         assert!(most.load(Ordering::SeqCst) <= 2);
         assert_eq!(turns.load(Ordering::SeqCst), 1200);
         assert!(!permits.is_wanted());
+    }
+
+    #[test]
+    fn as_many_permits_as_can_be_asked_for_are_given_back_and_taken_again() {
+        let permits = RunPermits::new(usize::MAX);
+        for _ in 0..3 {
+            permits.acquire();
+            permits.release();
+        }
     }
 }

@@ -116,6 +116,7 @@ impl Backing for Faulty {
         }
     }
     fn set_size(&self, bytes: u64) -> io::Result<()> {
+        assert!(!self.0.panics.load(Ordering::SeqCst), "a backing that panics, as the test wants");
         self.0.file.set_size(bytes)
     }
     fn flush(&self) -> io::Result<()> {

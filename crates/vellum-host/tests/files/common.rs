@@ -57,11 +57,11 @@ pub fn open(host: &Host, path: &Path) -> PagedFile {
 
 /// A space that maps so many pages of an object at [`AT`], and is active on this CPU.
 pub fn space(host: &Host, object: &Object, pages: u64) -> Space {
-    let space = host.vm.create().expect("memory");
+    let space = host.vm().create().expect("memory");
     let (attrs, part) = (Attrs::anonymous(Rights::READ_WRITE), ObjectPart { object, offset: 0 });
-    let at = host.vm.map_object(&space, Placement::At(AT), pages * PAGE, attrs, part);
+    let at = host.vm().map_object(&space, Placement::At(AT), pages * PAGE, attrs, part);
     assert_eq!(at, Ok(AT));
-    host.vm.activate(&space);
+    host.vm().activate(&space);
     space
 }
 
@@ -70,7 +70,7 @@ pub fn load(host: &Host, cpu: &Cpu<'_>, space: &Space, at: u64) -> Result<u64, F
     loop {
         match cpu.load(Va(AT.0 + at)) {
             Ok(value) => return Ok(value),
-            Err(fault) => host.vm.fault(space, fault.va, fault.access)?,
+            Err(fault) => host.vm().fault(space, fault.va, fault.access)?,
         };
     }
 }
@@ -84,7 +84,7 @@ pub fn store(
 ) -> Result<(), FaultError> {
     while let Err(fault) = cpu.store(Va(AT.0 + at), value) {
         debug_assert_eq!(fault.access, Access::Write);
-        host.vm.fault(space, fault.va, fault.access)?;
+        host.vm().fault(space, fault.va, fault.access)?;
     }
     Ok(())
 }

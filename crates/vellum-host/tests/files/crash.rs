@@ -92,14 +92,14 @@ fn child_that_is_killed() {
     let first = words(Path::new(&path)).into_iter().max().unwrap_or(0) + 1;
     let host = Host::new(Plan::new(2, 16 << 20), vellum::Config::default(), 2).unwrap();
     let file = {
-        let _cpu = host.vm.machine().bind(0);
+        let _cpu = host.vm().machine().bind(0);
         open(&host, Path::new(&path))
     };
     let complete = AtomicU64::new(0);
     std::thread::scope(|s| {
         let (host, file, complete) = (&host, &file, &complete);
         s.spawn(move || {
-            let cpu = host.vm.machine().bind(1);
+            let cpu = host.vm().machine().bind(1);
             let space = space(host, file.object(), PAGES);
             for version in first.. {
                 for page in 0..PAGES {
@@ -111,7 +111,7 @@ fn child_that_is_killed() {
                 cpu.yield_core();
             }
         });
-        let cpu = host.vm.machine().bind(0);
+        let cpu = host.vm().machine().bind(0);
         loop {
             let version = complete.load(Ordering::Acquire);
             host.sync(file).unwrap();
@@ -119,7 +119,7 @@ fn child_that_is_killed() {
                 cpu.park(|| tell(version));
             }
             if version.is_multiple_of(5) {
-                host.vm.objects().evict(file.object(), 0, u64::MAX);
+                host.vm().objects().evict(file.object(), 0, u64::MAX);
             }
             cpu.yield_core();
         }

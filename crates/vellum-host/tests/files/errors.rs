@@ -17,7 +17,7 @@ const PAGES: u64 = 8;
 #[test]
 fn a_full_disk_is_named_and_the_page_is_written_when_there_is_room() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm().machine().bind(0));
     let disk = Faulty::new(&path);
     let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
     let space = space(&host, file.object(), PAGES);
@@ -28,20 +28,20 @@ fn a_full_disk_is_named_and_the_page_is_written_when_there_is_room() {
         assert_eq!((error.op, error.kind), (FileOp::Write, FileErrorKind::Full));
         assert_eq!((error.errno, error.offset), (Some(libc::ENOSPC), 3 * PAGE));
         assert_eq!(file.last_error(FileOp::Write), Some(error));
-        assert_eq!(host.vm.objects().usage(file.object()).dirty_pages, 1);
+        assert_eq!(host.vm().objects().usage(file.object()).dirty_pages, 1);
         assert_eq!(load(&host, &cpu, &space, 3 * PAGE), Ok(77), "it is not lost");
     }
     disk.set_full(false);
     assert_eq!(host.sync(&file), Ok(()));
     assert_eq!(words(&path)[3 * 512], 77);
-    host.vm.exit(space);
+    host.vm().exit(space);
     host.close(file);
 }
 
 #[test]
 fn a_file_that_is_open_for_reading_only_is_not_written() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm().machine().bind(0));
     let file = host.open(&path, OpenMode::ReadOnly).unwrap();
     let space = space(&host, file.object(), PAGES);
     assert_eq!(host.sync(&file), Ok(()), "nothing is dirty");
@@ -51,15 +51,15 @@ fn a_file_that_is_open_for_reading_only_is_not_written() {
     assert_eq!(words(&path)[512], PAGE);
     let error = host.set_len(&file, PAGE * 2 * PAGES).unwrap_err();
     assert_eq!((error.op, error.kind), (FileOp::SetLen, FileErrorKind::Denied));
-    assert_eq!(host.vm.objects().usage(file.object()).bytes, PAGES * PAGE);
-    host.vm.exit(space);
+    assert_eq!(host.vm().objects().usage(file.object()).bytes, PAGES * PAGE);
+    host.vm().exit(space);
     host.close(file);
 }
 
 #[test]
 fn a_file_that_somebody_cuts_has_no_zeros_that_were_never_there() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm().machine().bind(0));
     let file = open(&host, &path);
     let space = space(&host, file.object(), PAGES);
     let other = OpenOptions::new().write(true).open(&path).unwrap();
@@ -70,7 +70,7 @@ fn a_file_that_somebody_cuts_has_no_zeros_that_were_never_there() {
     for (at, end) in [(2 * PAGE, 2 * PAGE + 100), (5 * PAGE, 5 * PAGE)] {
         assert_eq!(load(&host, &cpu, &space, at), Err(FaultError::Io));
         let mut bytes = [0; 8];
-        let read = host.vm.objects().read(file.object(), at, &mut bytes);
+        let read = host.vm().objects().read(file.object(), at, &mut bytes);
         assert_eq!(read, (0, Err(ObjectError::Io)));
         let error = file.last_error(FileOp::Read).unwrap();
         assert_eq!((error.kind, error.errno), (FileErrorKind::Cut, None));
@@ -80,28 +80,28 @@ fn a_file_that_somebody_cuts_has_no_zeros_that_were_never_there() {
     host.set_len(&file, 2 * PAGE + 100).unwrap();
     assert_eq!(load(&host, &cpu, &space, 2 * PAGE), Ok(2 * PAGE));
     assert_eq!(load(&host, &cpu, &space, 3 * PAGE), Err(FaultError::Beyond));
-    host.vm.exit(space);
+    host.vm().exit(space);
     host.close(file);
 }
 
 #[test]
 fn a_file_that_was_unlinked_stays_until_nobody_maps_it() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm().machine().bind(0));
     let file = open(&host, &path);
     let space = space(&host, file.object(), PAGES);
     fs::remove_file(&path).unwrap();
     assert_eq!(load(&host, &cpu, &space, 5 * PAGE), Ok(5 * PAGE));
     store(&host, &cpu, &space, (5 * PAGE, 1)).unwrap();
     assert_eq!(host.sync(&file), Ok(()));
-    assert_eq!(host.vm.objects().evict(file.object(), 0, u64::MAX), 1);
+    assert_eq!(host.vm().objects().evict(file.object(), 0, u64::MAX), 1);
     assert_eq!(load(&host, &cpu, &space, 5 * PAGE), Ok(1));
     // Given back while it is mapped: it is open until the mapping goes.
     host.close(file);
     assert_eq!(load(&host, &cpu, &space, 5 * PAGE + 8), Ok(5 * PAGE + 8));
     assert_eq!(load(&host, &cpu, &space, 0), Ok(0));
     assert_eq!(descriptors_of(&path), 1);
-    host.vm.exit(space);
+    host.vm().exit(space);
     // What was read ahead may still be on its way, and keeps the file until it is there.
     let given_up = Instant::now() + Duration::from_secs(60);
     while descriptors_of(&path) > 0 && Instant::now() < given_up {
@@ -120,7 +120,7 @@ fn descriptors_of(path: &Path) -> usize {
 #[test]
 fn an_error_is_told_once_by_each_of_two_that_have_the_file() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm().machine().bind(0));
     let disk = Faulty::new(&path);
     let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
     let other = host.another(&file);
@@ -132,7 +132,7 @@ fn an_error_is_told_once_by_each_of_two_that_have_the_file() {
     disk.fail_writes(0);
     assert_eq!(host.sync(&file), Ok(()));
     assert_eq!((host.sync(&other), host.sync(&other)), (Err(error), Ok(())));
-    host.vm.exit(space);
+    host.vm().exit(space);
     host.close(file);
     host.close(other);
 }
@@ -140,7 +140,7 @@ fn an_error_is_told_once_by_each_of_two_that_have_the_file() {
 #[test]
 fn a_failed_fdatasync_is_said_by_every_sync_until_the_file_is_opened_anew() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm().machine().bind(0));
     let disk = Faulty::new(&path);
     let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
     let space = space(&host, file.object(), PAGES);
@@ -153,7 +153,7 @@ fn a_failed_fdatasync_is_said_by_every_sync_until_the_file_is_opened_anew() {
     assert_eq!(file.last_error(FileOp::Flush), Some(error));
     let anew = open(&host, &path);
     assert_eq!(host.sync(&anew), Ok(()));
-    host.vm.exit(space);
+    host.vm().exit(space);
     host.close(file);
     host.close(anew);
 }
@@ -161,7 +161,7 @@ fn a_failed_fdatasync_is_said_by_every_sync_until_the_file_is_opened_anew() {
 #[test]
 fn a_page_of_several_that_cannot_be_read_fails_alone_and_is_read_later() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm().machine().bind(0));
     let disk = Faulty::new(&path);
     let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
     let space = space(&host, file.object(), PAGES);
@@ -182,14 +182,14 @@ fn a_page_of_several_that_cannot_be_read_fails_alone_and_is_read_later() {
     store(&host, &cpu, &space, (0, 9)).unwrap();
     assert_eq!(host.sync(&file), Ok(()));
     assert_eq!(words(&path)[0], 9);
-    host.vm.exit(space);
+    host.vm().exit(space);
     host.close(file);
 }
 
 #[test]
 fn a_call_that_does_a_part_is_repeated_for_the_rest() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", PAGES), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", PAGES), host.vm().machine().bind(0));
     let file = host.adopt_backing(Box::new(Slow::new(&path))).unwrap();
     let space = space(&host, file.object(), PAGES);
     for at in (0..PAGES * PAGE).step_by(8) {
@@ -198,6 +198,6 @@ fn a_call_that_does_a_part_is_repeated_for_the_rest() {
     }
     assert_eq!(host.sync(&file), Ok(()));
     assert!((0..).step_by(8).zip(words(&path)).all(|(at, word)| word == at + 1));
-    host.vm.exit(space);
+    host.vm().exit(space);
     host.close(file);
 }

@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use vellum::FaultError;
 use vellum_host::files::{Backing, Buffers, FileErrorKind, OpenMode};
+use vellum_host::machine::Plan;
 
 use super::backings::Faulty;
 use super::common::*;
@@ -15,7 +17,7 @@ use super::common::*;
 #[test]
 fn a_file_opened_for_appending_is_refused() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, _cpu) = (dir.file("a", 4), host.vm.machine().bind(0));
+    let (path, _cpu) = (dir.file("a", 4), host.vm().machine().bind(0));
     let appends = OpenOptions::new().read(true).append(true).open(&path).unwrap();
     let error = host.adopt(appends).err().expect("its pages would be written at its end");
     assert_eq!(error.kind, FileErrorKind::Appends);
@@ -75,7 +77,7 @@ fn two_syncs_at_once_of_what_fdatasync_lost_both_say_so() {
     let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
     let disk = TellsOnce(Arc::new(Once { file, begun, ended }));
     let files = {
-        let _cpu = host.vm.machine().bind(0);
+        let _cpu = host.vm().machine().bind(0);
         let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
         let other = host.another(&file);
         [file, other]
@@ -83,13 +85,13 @@ fn two_syncs_at_once_of_what_fdatasync_lost_both_say_so() {
     let results = std::thread::scope(|s| {
         let (host, disk, files) = (&host, &disk, &files);
         let first = s.spawn(move || {
-            let _cpu = host.vm.machine().bind(0);
-            host.vm.objects().write(files[0].object(), 0, &[1]).1.unwrap();
+            let _cpu = host.vm().machine().bind(0);
+            host.vm().objects().write(files[0].object(), 0, &[1]).1.unwrap();
             host.sync(&files[0])
         });
         let second = s.spawn(move || {
             wait_for(&disk.0.begun, 1);
-            let _cpu = host.vm.machine().bind(1);
+            let _cpu = host.vm().machine().bind(1);
             host.sync(&files[1])
         });
         [first.join().unwrap(), second.join().unwrap()]
@@ -101,12 +103,12 @@ fn two_syncs_at_once_of_what_fdatasync_lost_both_say_so() {
 #[test]
 fn a_flush_that_panics_is_not_forgotten() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", 4), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", 4), host.vm().machine().bind(0));
     let disk = Faulty::new(&path);
     let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
     let space = space(&host, file.object(), 4);
     store(&host, &cpu, &space, (0, 5)).unwrap();
-    host.vm.objects().sync(file.object(), 0, u64::MAX).unwrap();
+    host.vm().objects().sync(file.object(), 0, u64::MAX).unwrap();
     disk.set_panics(true);
     assert!(host.sync(&file).is_err());
     disk.set_panics(false);
@@ -116,7 +118,7 @@ fn a_flush_that_panics_is_not_forgotten() {
 #[test]
 fn a_cut_file_that_becomes_longer_shows_no_zeros_that_were_never_there() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", 8), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", 8), host.vm().machine().bind(0));
     let file = open(&host, &path);
     let space = space(&host, file.object(), 16);
     OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * PAGE).unwrap();
@@ -137,7 +139,7 @@ fn a_pipe_is_no_file_and_nobody_waits_for_its_writer() {
     let other = path.clone();
     std::thread::spawn(move || {
         let host = host(1);
-        let _cpu = host.vm.machine().bind(0);
+        let _cpu = host.vm().machine().bind(0);
         done.send(host.open(&other, OpenMode::ReadOnly).map(drop).unwrap_err().kind).unwrap();
     });
     let kind = waits.recv_timeout(Duration::from_secs(3));
@@ -173,7 +175,7 @@ impl Backing for HoleAtTheBeginning {
 #[test]
 fn pages_beside_one_that_cannot_be_written_are_written() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", 4), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", 4), host.vm().machine().bind(0));
     let disk = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let file = host.adopt_backing(Box::new(HoleAtTheBeginning(disk))).unwrap();
     let space = space(&host, file.object(), 4);
@@ -185,5 +187,26 @@ fn pages_beside_one_that_cannot_be_written_are_written() {
     }
     let found = words(&path);
     assert_eq!([found[512], found[1024], found[1536]], [71, 72, 73], "the others are written");
-    assert_eq!(host.vm.objects().usage(file.object()).dirty_pages, 1);
+    assert_eq!(host.vm().objects().usage(file.object()).dirty_pages, 1);
+}
+
+#[test]
+fn a_backing_that_panics_while_a_size_changes_leaves_its_cpu_as_it_was() {
+    let (dir, plan) = (TempDir::new(), Plan { running: Some(1), ..Plan::new(2, 16 << 20) });
+    let host = Host::new(plan, vellum::Config::default(), 1).unwrap();
+    let (path, cpu) = (dir.file("a", 4), host.vm().machine().bind(0));
+    let disk = Faulty::new(&path);
+    let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
+    disk.set_panics(true);
+    let caught = catch_unwind(AssertUnwindSafe(|| host.set_len(&file, 8 * PAGE)));
+    assert!(caught.is_err());
+    disk.set_panics(false);
+    std::thread::scope(|s| {
+        let other = s.spawn(|| drop(host.vm().machine().bind(1)));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!other.is_finished(), "two CPUs run with one permit");
+        assert_eq!(host.set_len(&file, 8 * PAGE), Ok(()));
+        host.close(file);
+        drop(cpu);
+    });
 }

@@ -44,7 +44,7 @@ impl Worker<'_> {
     fn step(&mut self, words: &mut Words, n: u64) {
         let (page, what) = (self.rng.below(MOST), self.rng.below(100));
         let (at, word) = (self.at(page), &mut words[page as usize]);
-        let objects = self.host.vm.objects();
+        let objects = self.host.vm().objects();
         match what {
             0..40 => match store(self.host, self.cpu, self.space, (at, n)) {
                 Ok(()) => *word = n,
@@ -84,10 +84,10 @@ impl Worker<'_> {
 fn compare(host: &Host, file: &PagedFile, path: &std::path::Path, all: &mut [Words]) {
     assert_eq!(host.sync(file), Ok(()));
     let bytes = fs::read(path).unwrap();
-    let size = host.vm.objects().usage(file.object()).bytes;
+    let size = host.vm().objects().usage(file.object()).bytes;
     assert_eq!(bytes.len() as u64, size, "the file's length");
     let mut object = vec![0; bytes.len()];
-    assert_eq!(host.vm.objects().read(file.object(), 0, &mut object), (object.len(), Ok(())));
+    assert_eq!(host.vm().objects().read(file.object(), 0, &mut object), (object.len(), Ok(())));
     assert!(object == bytes, "the object and the file differ");
     for (me, words) in all.iter_mut().enumerate() {
         for (page, word) in (0..).zip(words.iter_mut()) {
@@ -105,7 +105,7 @@ fn run(plan: Plan, seed: u64) {
     let path = dir.path(path);
     let host = Host::new(plan, vellum::Config::default(), 2).expect("a machine");
     let file = {
-        let _cpu = host.vm.machine().bind(0);
+        let _cpu = host.vm().machine().bind(0);
         open(&host, &path)
     };
     let mut all = vec![vec![0; MOST as usize]; THREADS];
@@ -115,7 +115,7 @@ fn run(plan: Plan, seed: u64) {
             for (me, words) in all.iter_mut().enumerate() {
                 let (host, file, start) = (&host, &file, &start);
                 s.spawn(move || {
-                    let cpu = host.vm.machine().bind(me);
+                    let cpu = host.vm().machine().bind(me);
                     let space = space(host, file.object(), MOST);
                     cpu.park(|| start.wait());
                     let rng = Rng::new(seed ^ (me as u64 + 1) << 40 ^ round << 20);
@@ -124,12 +124,12 @@ fn run(plan: Plan, seed: u64) {
                     for n in 1..=STEPS {
                         worker.step(words, (round + 1) << 32 | n);
                     }
-                    host.vm.deactivate();
-                    host.vm.exit(space);
+                    host.vm().deactivate();
+                    host.vm().exit(space);
                 });
             }
         });
-        let _cpu = host.vm.machine().bind(0);
+        let _cpu = host.vm().machine().bind(0);
         compare(&host, &file, &path, &mut all);
         // To any size, and back to where all threads may store below `FIRM`.
         let mut rng = Rng::new(seed ^ round);
@@ -148,9 +148,9 @@ fn run(plan: Plan, seed: u64) {
         compare(&host, &file, &path, &mut all);
         assert_eq!(host.set_len(&file, bytes.max(FIRM * PAGE)), Ok(()));
         // SAFETY: no thread is a CPU but this one.
-        unsafe { host.vm.validate(&[]) }.expect("a library that counts right");
+        unsafe { host.vm().validate(&[]) }.expect("a library that counts right");
     }
-    let _cpu = host.vm.machine().bind(0);
+    let _cpu = host.vm().machine().bind(0);
     host.close(file);
 }
 

@@ -1,8 +1,12 @@
 //! Names of the system's errors, and what cannot be opened.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use vellum::X86_64;
 use vellum_host::files::{FileError, FileErrorKind, FileOp, OpenMode};
+use vellum_host::host_vm::HostVm;
+use vellum_host::machine::Plan;
 
 use super::backings::Faulty;
 use super::common::*;
@@ -10,7 +14,7 @@ use super::common::*;
 #[test]
 fn what_is_no_file_is_refused_by_name() {
     let (dir, host) = (TempDir::new(), host(1));
-    let _cpu = host.vm.machine().bind(0);
+    let _cpu = host.vm().machine().bind(0);
     let refused = |path: &Path, mode| -> FileError {
         let error = host.open(path, mode).map(|_| ()).expect_err("no such file");
         assert_eq!((error.op, error.offset), (FileOp::Open, 0));
@@ -30,7 +34,7 @@ fn what_is_no_file_is_refused_by_name() {
 #[test]
 fn the_system_s_numbers_have_names() {
     let (dir, host) = (TempDir::new(), host(1));
-    let (path, cpu) = (dir.file("a", 4), host.vm.machine().bind(0));
+    let (path, cpu) = (dir.file("a", 4), host.vm().machine().bind(0));
     let disk = Faulty::new(&path);
     let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
     let space = space(&host, file.object(), 4);
@@ -51,6 +55,29 @@ fn the_system_s_numbers_have_names() {
     }
     disk.fail_writes(0);
     assert_eq!(host.sync(&file), Ok(()));
-    host.vm.exit(space);
+    host.vm().exit(space);
     host.close(file);
+}
+
+#[test]
+fn a_plan_without_cpus_makes_no_machine_with_files_either() {
+    let plan = Plan::new(0, 16 << 20);
+    let errors = [
+        Host::new(plan, vellum::Config::default(), 1).err(),
+        HostVm::<X86_64, true>::new(plan, vellum::Config::default()).err(),
+    ];
+    let [files, plain] = errors.map(|error| error.expect("no CPU").to_string());
+    assert_eq!(files, plain);
+    let too_many = Host::new(Plan::new(63, 16 << 20), vellum::Config::default(), 2);
+    assert!(too_many.is_err());
+}
+
+#[test]
+fn no_program_becomes_the_cpu_of_an_io_thread() {
+    let host = Host::new(Plan::new(1, 16 << 20), vellum::Config::default(), 2).unwrap();
+    for cpu in [1, 2] {
+        let refused = catch_unwind(AssertUnwindSafe(|| host.vm().machine().bind(cpu).cpu()));
+        let says = refused.expect_err("an I/O thread's").downcast::<String>().unwrap();
+        assert!(says.contains("answers for a device"), "{says}");
+    }
 }

@@ -13,13 +13,13 @@ fn end_with_a_request_under_way(errno: i32) {
     let died = std::thread::scope(|s| {
         let (host, disk) = (&host, &disk);
         let waits = s.spawn(move || {
-            let cpu = host.vm.machine().bind(0);
+            let cpu = host.vm().machine().bind(0);
             let file = host.adopt_backing(Box::new(disk.clone())).unwrap();
             let space = space(host, file.object(), 8);
             let _ = load(host, &cpu, &space, 0);
         });
         disk.wait_for_calls(1);
-        host.vm.machine().poison();
+        host.vm().machine().poison();
         waits.join()
     });
     assert!(died.is_err(), "the fault cannot have ended");
@@ -45,7 +45,7 @@ fn a_pager_that_nobody_used_ends() {
     drop(host(1));
     let host = host(2);
     let _file = {
-        let _cpu = host.vm.machine().bind(0);
+        let _cpu = host.vm().machine().bind(0);
         open(&host, &dir.file("a", 1))
     };
     // The handle may outlive the machine; it is good for nothing then.

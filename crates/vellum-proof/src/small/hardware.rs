@@ -126,7 +126,7 @@ impl<C: Codec> Hooks for Small<C> {
             touch(Touch::word(line, write));
         }
     }
-    fn frame(&self, first: Pfn, order: Order, to: Use) {
+    unsafe fn frame(&self, first: Pfn, order: Order, to: Use) {
         self.becomes(first, order, to);
     }
     /// Others may run before a block is filled: somebody may see it who should not yet.

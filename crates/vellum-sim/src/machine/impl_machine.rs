@@ -54,7 +54,7 @@ impl<F: Format> Hooks for SimMachine<F> {
         self.point_if_hunting();
     }
 
-    fn frame(&self, first: Pfn, order: Order, to: Use) {
+    unsafe fn frame(&self, first: Pfn, order: Order, to: Use) {
         self.act(|s, c| {
             if s.bug == Some(Bug::Leak)
                 && to == Use::Free

@@ -36,8 +36,9 @@ impl<F: Format> Hooks for Beside<'_, F> {
     fn shared(&self, line: usize, write: bool) {
         self.sim.shared(line, write);
     }
-    fn frame(&self, first: Pfn, order: Order, to: Use) {
-        self.sim.frame(first, order, to);
+    unsafe fn frame(&self, first: Pfn, order: Order, to: Use) {
+        // SAFETY: as the caller promises.
+        unsafe { self.sim.frame(first, order, to) };
     }
     fn fill(&self, first: Pfn, frames: u64) {
         self.sim.fill(first, frames);

@@ -70,12 +70,12 @@ impl<'a, F: Format> Kernel<'a, F> {
     pub fn block(&self, order: Order, used: Use) -> Pfn {
         let first = self.next.get().next_multiple_of(order.frames());
         self.next.set(first + order.frames());
-        self.sim.frame(Pfn(first), order, used);
+        self.sim.becomes(Pfn(first), order, used);
         Pfn(first)
     }
 
     pub fn becomes(&self, pfn: Pfn, used: Use) {
-        self.sim.frame(pfn, Order::BASE, used);
+        self.sim.becomes(pfn, Order::BASE, used);
     }
 
     pub fn table(&self) -> Pfn {

@@ -1,12 +1,13 @@
 //! Hardware that a machine file may name or leave out: left out, the machine is without it.
 
 use vellum::addr::{Order, Pfn, Va};
-use vellum::machine::{Hooks, Machine as _, Stores, Use};
+use vellum::machine::{Machine as _, Stores, Use};
 use vellum_sim::cache::{Index, Policy, PrefetchShape};
 use vellum_sim::file::{self, Machine, MachineError};
 use vellum_sim::format::X86;
 use vellum_sim::memory::Ticks;
 use vellum_sim::{Options, SimMachine};
+use vellum_testkit::ext::MachineExt;
 
 /// `tiny` with lines put in before a heading.
 fn tiny_with(before: &str, lines: &str) -> Result<Machine, MachineError> {
@@ -110,7 +111,7 @@ fn what_is_charged_for_pages_may_be_left_out_and_is_charged_once_each_way() {
         let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
         let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
             let start = cpu.now();
-            uses.iter().for_each(|&to| sim.frame(Pfn(512), order, to));
+            uses.iter().for_each(|&to| sim.becomes(Pfn(512), order, to));
             cpu.now() - start
         };
         sim.solo(0, run).expect("nothing forbidden")

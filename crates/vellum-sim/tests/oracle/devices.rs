@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::script;
 use vellum::addr::{Order, Pfn};
 use vellum::entry::{Busy, CacheMode, Entry};
-use vellum::machine::{Hooks, Machine, Use, Verb};
+use vellum::machine::{Machine, Use, Verb};
 use vellum_sim::format::Format;
 use vellum_sim::{Cpu, Options, Rule};
 use vellum_testkit::ext::MachineExt;
@@ -62,7 +62,7 @@ fn devices_given_freed_or_counted_stop() {
         impl Script for Becomes {
             fn play<F: Format>(&self, k: &Kernel<'_, F>, _: &Cpu<'_, F>) {
                 k.set(A, leaf(k, CacheMode::Uncached));
-                k.sim.frame(device(k), Order::BASE, self.0);
+                k.sim.becomes(device(k), Order::BASE, self.0);
             }
         }
         stops_at(Rule::FrameState, &Becomes(used));

@@ -6,7 +6,7 @@ use crate::common::*;
 use crate::script;
 use vellum::addr::{Order, Pfn};
 use vellum::entry::{Busy, Entry};
-use vellum::machine::{Hooks, Use, Verb};
+use vellum::machine::{Use, Verb};
 use vellum_sim::{Bug, Check, Rule};
 use vellum_testkit::ext::MachineExt;
 
@@ -133,7 +133,7 @@ fn frames_past_the_end_of_memory_stop() {
         &ALL,
         Rule::FrameState,
         &script!(k, _cpu, {
-            k.sim.frame(Pfn(1 << 40), Order::BASE, Use::Data);
+            k.sim.becomes(Pfn(1 << 40), Order::BASE, Use::Data);
         }),
     );
     stops(

@@ -227,7 +227,7 @@ impl<C: Codec> Hooks for Flat<C> {
         step(false);
         shared_word_touched();
     }
-    fn frame(&self, first: Pfn, order: Order, to: Use) {
+    unsafe fn frame(&self, first: Pfn, order: Order, to: Use) {
         step(false);
         shared_word_touched();
         assert!(self.topology.node_of(first).is_some(), "{first:?} is no memory of this machine");

@@ -101,7 +101,7 @@ impl Frames {
 
     #[inline(always)]
     fn free_at<M: Machine>(&self, m: &M, at: usize, pfn: Pfn, order: Order) {
-        m.frame(pfn, order, Use::Free);
+        m.becomes(pfn, order, Use::Free);
         let node = &self.node[at];
         if order != Order::BASE {
             let view = self.view(at);
@@ -195,7 +195,7 @@ impl NodeView<'_> {
         // A plain loop of known length, which goes where nobody hears of the frames.
         for bit in 0..64 {
             if free.mask >> bit & 1 != 0 {
-                m.frame(Pfn(free.first + bit), Order::BASE, Use::Free);
+                m.becomes(Pfn(free.first + bit), Order::BASE, Use::Free);
             }
         }
         m.work(Work::Magazine, free.mask.count_ones() as u64);

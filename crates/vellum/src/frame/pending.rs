@@ -12,7 +12,7 @@ use crate::addr::{Order, Pfn};
 use crate::frame::frames::Frames;
 use crate::frame::record::{PENDING_GENERATION, PENDING_NEXT};
 use crate::frame::view::NodeView;
-use crate::machine::{Machine, Use};
+use crate::machine::{Act, Machine, Use};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Queue, Token};
 
@@ -39,7 +39,7 @@ impl Frames {
         let record = node.record(pfn);
         record.init(Use::Pending, order);
         record.word(PENDING_GENERATION).store(generation, Relaxed);
-        m.frame(pfn, order, Use::Pending);
+        m.becomes(pfn, order, Use::Pending);
         let queue = node.pending();
         let _guard = queue.lock.lock(m, above, at as u64);
         match queue.tail.load(Relaxed).checked_sub(1) {

@@ -6,8 +6,8 @@
 //! here, and the verbs call safe methods of other names. The trait is not visible outside the
 //! crate.
 
-use crate::addr::{Pfn, Va};
-use crate::machine::{Machine, Root, Stores};
+use crate::addr::{Order, Pfn, Va};
+use crate::machine::{Machine, Root, Stores, Use};
 
 /// The acts of a machine, for the library alone.
 pub(crate) trait Act: Machine {
@@ -90,6 +90,12 @@ pub(crate) trait Act: Machine {
     fn adopt_root(&self, root: Pfn) {
         // SAFETY: a new root, empty, that no CPU has loaded and nobody else knows.
         unsafe { self.prepare_root(root) }
+    }
+    /// [`Hooks::frame`](crate::machine::Hooks::frame) of a block that the allocator gives or gets.
+    #[inline(always)]
+    fn becomes(&self, first: Pfn, order: Order, to: Use) {
+        // SAFETY: a block is freed by who alone has it, after the flush of what mapped it.
+        unsafe { self.frame(first, order, to) }
     }
     /// [`Machine::preempt_on`] for a `preempt_off` of the same function.
     #[inline(always)]

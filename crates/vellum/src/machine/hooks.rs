@@ -25,9 +25,14 @@ pub trait Hooks {
     fn shared(&self, line: usize, write: bool) {
         let _ = (line, write);
     }
-    /// The block of that order at `first` is used for `to` from now on.
+    /// The block of that order at `first` is used for `to` from now on. A machine may write to what
+    /// becomes free, so that tests stumble over who still looks there.
+    ///
+    /// # Safety
+    /// What becomes [`Use::Free`] is nobody's: no entry names it, no CPU has a translation of it,
+    /// and nobody writes or reads it but the allocator's next taker.
     #[inline(always)]
-    fn frame(&self, first: Pfn, order: Order, to: Use) {
+    unsafe fn frame(&self, first: Pfn, order: Order, to: Use) {
         let _ = (first, order, to);
     }
     /// A run of frames is about to be cleared or copied into. There is one report for each range

@@ -13,7 +13,7 @@
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::frame::AllocRequest;
-use crate::machine::{MAX_NODES, Machine, Use};
+use crate::machine::{Act, MAX_NODES, Machine, Use};
 use crate::memory::Memory;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Inner, Lock};
@@ -90,7 +90,7 @@ impl<M: Machine> Memory<M> {
         let kept = stack.kept.load(Ordering::Relaxed);
         let wants = kept < stack.wanted.load(Ordering::Relaxed);
         if wants {
-            m.frame(pfn, order, Use::Free);
+            m.becomes(pfn, order, Use::Free);
             let top = &stack.tops[self.frames.node_of(pfn).unwrap_or(0)];
             let next = top.swap(pfn.0 + 1, Ordering::Relaxed);
             self.frames.record(pfn).word(NEXT).store(next, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl<M: Machine> Memory<M> {
             let next = self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed);
             top.store(next, Ordering::Relaxed);
             self.holds(stack, kept - 1);
-            m.frame(pfn, order, Use::Data);
+            m.becomes(pfn, order, Use::Data);
         }
         // SAFETY: taken above, on this CPU; the chain is whole.
         unsafe { stack.lock.unlock_raw(m) };

@@ -199,7 +199,7 @@ impl<'v, M: Machine> Poison<'v, M> {
 
     fn take_from_use(self, pfn: Pfn) {
         self.frames.record(pfn).set_head(Use::Poisoned, Order::BASE);
-        self.machine.frame(pfn, Order::BASE, Use::Poisoned);
+        self.machine.becomes(pfn, Order::BASE, Use::Poisoned);
         self.count(Counter::FramesPoisoned, 1);
     }
 }

@@ -55,8 +55,9 @@ impl<M: Machine> Vm<M> {
 
     /// Gives everything of a space back. If this CPU runs in it, it leaves it first, as by
     /// [`deactivate`](Vm::deactivate); other CPUs must have left or be about to: the call waits for
-    /// them. The shared zeros are no space's: the huge page of zeros stays until
-    /// [`shrink_zeros`](Vm::shrink_zeros).
+    /// them. So this CPU may not run a space meanwhile that one of them ends: two CPUs that each
+    /// run the space which the other one ends wait for ever. The shared zeros are no space's: the
+    /// huge page of zeros stays until [`shrink_zeros`](Vm::shrink_zeros).
     ///
     /// # Panics
     /// If `space` is another `Vm`'s.

@@ -320,7 +320,7 @@ fn the_huge_zero_page_leaves_the_minimum_to_tables() {
     let space = fx.mapped(AT, 4 * MIB2, RW);
     let other = fx.mapped(AT, 4 * MIB2, RW);
     assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Huge));
-    let data = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data };
+    let data = AllocRequest::kernel(Use::Data);
     for order in [Order::HUGE, Order::BASE] {
         while fx.vm.frames().alloc(fx.m(), order, &data).is_ok() {}
     }

@@ -48,15 +48,15 @@ impl Way {
         let host = HostVm::new(plan, config).map_err(LabError::failed)?;
         host.warm();
         let space = {
-            let _cpu = host.vm.machine().bind(0);
-            host.vm.create().map_err(LabError::failed)?
+            let _cpu = host.vm().machine().bind(0);
+            host.vm().create().map_err(LabError::failed)?
         };
         Ok(Way { host, space, rates: Samples::default() })
     }
 
     /// Maps and touches all once: GiB a second.
     fn turn(&self) -> Result<f64, LabError> {
-        let (vm, space) = (&self.host.vm, &self.space);
+        let (vm, space) = (self.host.vm(), &self.space);
         let _cpu = vm.machine().bind(0);
         let leaf = LeafSize::Exactly(Order::HUGE);
         let attrs = Attrs { leaf, ..Attrs::anonymous(Rights::READ_WRITE) };

@@ -176,7 +176,7 @@ fn measure(case: &Case, pairs: usize) -> io::Result<Times> {
 
 /// Nanoseconds a fault.
 fn fill(library: &Library, order: &[u64]) -> io::Result<f64> {
-    let vm = &library.vm;
+    let vm = library.vm();
     let _cpu = vm.machine().bind(0);
     let failed = |e: &dyn std::fmt::Display| io::Error::other(e.to_string());
     let space: Space = vm.create().map_err(|e| failed(&e))?;

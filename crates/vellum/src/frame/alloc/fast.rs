@@ -60,7 +60,7 @@ impl Frames {
         {
             m.work(Work::Magazine, 1);
             let pfn = self.node(node).pfn(index);
-            m.frame(pfn, order, request.use_);
+            m.becomes(pfn, order, request.use_);
             Ok(pfn)
         } else {
             self.alloc_past_stack(m, cpu, node, order, request)
@@ -126,7 +126,7 @@ impl Frames {
             return Alloc::new(self, m, cpu, order, *request).past_buddy(at, held);
         };
         drop(held);
-        m.frame(pfn, order, request.use_);
+        m.becomes(pfn, order, request.use_);
         Ok(pfn)
     }
 }

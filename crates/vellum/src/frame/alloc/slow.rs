@@ -8,7 +8,7 @@ use crate::frame::alloc::request::{AllocRequest, Contention};
 use crate::frame::alloc::search::Search;
 use crate::frame::cpu::magazine::Held;
 use crate::frame::frames::Frames;
-use crate::machine::Machine;
+use crate::machine::{Act, Machine};
 use crate::sync::atomic::Ordering;
 
 /// How often an allocation tries again, waiting for the CPUs that hold what is left, before it is
@@ -52,7 +52,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
         let pfn = self.take_from_blocks(at, Some(&held), false);
         drop(held);
         let Some(pfn) = pfn else { return self.try_all_nodes(at) };
-        self.m.frame(pfn, self.order, self.request.use_);
+        self.m.becomes(pfn, self.order, self.request.use_);
         Ok(pfn)
     }
 
@@ -61,7 +61,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
     #[inline(never)]
     pub fn without_magazine(&self, at: usize) -> Result<Pfn, NoMemory> {
         let Some(pfn) = self.take_unheld(at, false) else { return self.try_all_nodes(at) };
-        self.m.frame(pfn, self.order, self.request.use_);
+        self.m.becomes(pfn, self.order, self.request.use_);
         Ok(pfn)
     }
 
@@ -95,7 +95,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
                         let counters = self.frames.node(node).counters();
                         counters.defer_shift.store(0, Ordering::Relaxed);
                     }
-                    m.frame(pfn, order, self.request.use_);
+                    m.becomes(pfn, order, self.request.use_);
                     return Ok(pfn);
                 }
             }
