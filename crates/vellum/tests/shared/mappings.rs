@@ -177,7 +177,7 @@ fn what_the_members_of_a_family_map_for_themselves_is_sought_in_one_each() {
         let fx = fixture(40_000, no_thp());
         let parent = fx.mapped(Va(3 * GIB), KIB4, RW);
         let object = fx.object(KIB4);
-        // Each at a place of its own: at one place that all had, the first walk would find them all.
+        // Each at a place of its own: were it one for all, the first walk would find them all.
         let mut spaces: Vec<Space> = (0..SPACES)
             .map(|n| {
                 let space = match family {
