@@ -173,7 +173,7 @@ impl<M: Machine> Serve<'_, M> {
             return Reserved(self.0).fresh_base(
                 &seen,
                 ask,
-                &AllocRequest::kernel(Use::Data),
+                const { &AllocRequest::kernel(Use::Data) },
                 &epoch,
             );
         }
