@@ -79,6 +79,13 @@ fn forked(fx: &Fixture, space: &Space) -> Option<Space> {
 }
 
 #[test]
+fn a_fork_in_vain_leaves_the_other_members_of_the_family_as_they_were() {
+    let fork = |fx: &Fixture, all: &[Space]| fx.vm.fork(&all[0]).map(|child| fx.vm.exit(child));
+    let grandchild = |fx: &Fixture, all: &[Space]| fx.vm.fork(&all[1]).map(|it| fx.vm.exit(it));
+    assert_eq!(starve_after(no_thp(), forked, fork), starve_after(no_thp(), forked, grandchild));
+}
+
+#[test]
 fn writing_to_a_shared_huge_page_fails_and_succeeds_whole() {
     // A table and a page for the sub-page that is written.
     let write = |fx: &Fixture, all: &[Space]| fx.vm.copy_in(&all[1], Va(GIB), &[1; 8]);

@@ -13,9 +13,8 @@
 //! run that was measured, for a program that had a working set and reads half of the run. Where
 //! they lose at the longest, it is twice that. What nobody waits for does not ask for the length,
 //! but whether there is a threshold: there is none if non-temporal stores lose over all lengths
-//! when nothing is read. Rejected: the length from which they win
-//! when nothing is read. That is 16 KiB on our processors, and a program that then reads a page
-//! waits for memory.
+//! when nothing is read. Rejected: the length from which they win when nothing is read. That is
+//! 16 KiB on our processors, and a program that then reads a page waits for memory.
 
 use super::fixture::{Measured, Workload, lengths};
 use crate::bench::measure::Samples;

@@ -222,10 +222,6 @@ impl Samples {
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
-    /// The lowest.
-    pub fn lowest(&self) -> f64 {
-        self.quantile(0.0)
-    }
     /// The highest.
     pub fn highest(&self) -> f64 {
         self.quantile(1.0)
