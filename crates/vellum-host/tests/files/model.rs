@@ -26,6 +26,11 @@ const STEPS: u64 = 1500;
 /// What a thread has stored, a word for each page.
 type Words = Vec<u64>;
 
+/// The byte of a thread's word in a page.
+fn word_at(page: u64, me: u64) -> u64 {
+    page * PAGE + (me * 97 + 1) * 8
+}
+
 struct Worker<'h> {
     host: &'h Host,
     cpu: &'h Cpu<'h>,
@@ -36,14 +41,9 @@ struct Worker<'h> {
 }
 
 impl Worker<'_> {
-    /// The byte of this thread's word in a page.
-    fn at(&self, page: u64) -> u64 {
-        page * PAGE + (self.me * 97 + 1) * 8
-    }
-
     fn step(&mut self, words: &mut Words, n: u64) {
         let (page, what) = (self.rng.below(MOST), self.rng.below(100));
-        let (at, word) = (self.at(page), &mut words[page as usize]);
+        let (at, word) = (word_at(page, self.me), &mut words[page as usize]);
         let objects = self.host.vm().objects();
         match what {
             0..40 => match store(self.host, self.cpu, self.space, (at, n)) {
@@ -52,7 +52,12 @@ impl Worker<'_> {
             },
             40..60 => match objects.write(self.file.object(), at, &n.to_ne_bytes()) {
                 (8, Ok(())) => *word = n,
-                (_, error) => self.is_beyond(page, error == Err(ObjectError::Beyond)),
+                (written, error) => {
+                    self.is_beyond(page, error == Err(ObjectError::Beyond));
+                    // The bytes before an end inside of the word are written; what lies behind it
+                    // stays until the change of the size has cleared it.
+                    *word = (n & first_bytes(written)) | (*word & !first_bytes(written));
+                }
             },
             60..90 => match load(self.host, self.cpu, self.space, at) {
                 Ok(found) => Self::is_one_of(page, found, word),
@@ -61,7 +66,12 @@ impl Worker<'_> {
             90..94 => assert_eq!(self.host.sync(self.file), Ok(())),
             94..97 => drop(objects.evict(self.file.object(), page * PAGE, 16 * PAGE)),
             _ => {
-                let bytes = (FIRM + self.rng.below(MOST - FIRM)) * PAGE + self.rng.below(PAGE);
+                let page = FIRM + self.rng.below(MOST - FIRM);
+                // Half of the ends lie inside of a thread's word.
+                let bytes = match self.rng.once_in(2) {
+                    true => word_at(page, self.rng.below(THREADS as u64)) + self.rng.below(8),
+                    false => page * PAGE + self.rng.below(PAGE),
+                };
                 assert_eq!(self.host.set_len(self.file, bytes), Ok(()));
             }
         }
@@ -70,7 +80,7 @@ impl Worker<'_> {
 
     fn is_one_of(page: u64, found: u64, word: &mut u64) {
         // An end inside of the word leaves the bytes before it.
-        let is_cut = page >= FIRM && (0..8).any(|n| found == *word & ((1 << (8 * n)) - 1));
+        let is_cut = page >= FIRM && (0..8).any(|n| found == *word & first_bytes(n));
         assert!(found == *word || is_cut, "page {page}: {found}, and {word} was stored");
         *word = found;
     }
@@ -78,6 +88,11 @@ impl Worker<'_> {
     fn is_beyond(&self, page: u64, says_so: bool) {
         assert!(says_so && page >= FIRM, "page {page}, thread {}: an error", self.me);
     }
+}
+
+/// The first `n` bytes of a word, less than all.
+fn first_bytes(n: usize) -> u64 {
+    (1 << (8 * n)) - 1
 }
 
 /// All words of a file and an object against what the threads have stored.
@@ -91,9 +106,12 @@ fn compare(host: &Host, file: &PagedFile, path: &std::path::Path, all: &mut [Wor
     assert!(object == bytes, "the object and the file differ");
     for (me, words) in all.iter_mut().enumerate() {
         for (page, word) in (0..).zip(words.iter_mut()) {
-            let at = (page * PAGE + (me as u64 * 97 + 1) * 8) as usize;
-            let found =
-                bytes.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().unwrap()));
+            let at = word_at(page, me as u64) as usize;
+            // The file may end inside of the word.
+            let mut found = [0; 8];
+            let there = &bytes[at.min(bytes.len())..bytes.len().min(at + 8)];
+            found[..there.len()].copy_from_slice(there);
+            let found = u64::from_ne_bytes(found);
             Worker::is_one_of(page, found, word);
         }
     }
@@ -137,7 +155,7 @@ fn run(plan: Plan, seed: u64) {
         assert_eq!(host.set_len(&file, bytes), Ok(()));
         for (me, words) in all.iter_mut().enumerate() {
             for (page, word) in (0..).zip(words.iter_mut()) {
-                let at = page * PAGE + (me as u64 * 97 + 1) * 8;
+                let at = word_at(page, me as u64);
                 // A word is cut where its first byte that is not zero may lie: anywhere in it.
                 let left = bytes.saturating_sub(at).min(8) as usize;
                 let mut kept = [0; 8];
