@@ -44,7 +44,8 @@ impl<C: Codec + 'static, const WATCH: bool> FileVm<C, WATCH> {
         self.vm.machine().parked(|| self.queue.flush(file.open.clone()))
     }
 
-    /// Makes the file and its object longer, with zeros, or shorter.
+    /// Makes the file and its object longer, with zeros, or shorter. What another process has put
+    /// behind the object's end stays, and becomes the object's where it gets longer.
     ///
     /// # Errors
     /// What the system says, [`FileErrorKind::Cut`] where another made the file shorter than the

@@ -168,7 +168,10 @@ impl Core {
     /// A branch on what the last load brings was predicted wrongly. The core gives up what it has
     /// begun; what depends on that load begins so much later, and so does all the rest from now on.
     /// Returns the time, for the caller to pass. Loads that do not depend on it wait for nothing
-    /// else: the core may have begun them on the way that it predicted.
+    /// else: the core may have begun them on the way that it predicted. Rejected: that they begin
+    /// behind the branch, too. It brings the times of the binary searches of `scripts/truth` 11 to
+    /// 14 points nearer, makes those of its hash table 11 and 40 % too long (10 to 21 too short),
+    /// and worsens both ratios, from 9 to 13 % and from 8 to 20 (an AMD EPYC, 2026-11-27).
     pub fn mispredicted(&mut self) -> Ticks {
         self.last += self.overlap.mispredict;
         self.overlap.mispredict
