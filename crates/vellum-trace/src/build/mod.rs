@@ -285,15 +285,15 @@ impl<W: Write> Builder<W> {
         let cut = (addr / PAGE + 1) * PAGE;
         let low = self.resolve(addr, flags.write())?;
         let high = self.resolve(cut, flags.write())?;
+        if !(open || low.first || high.first) {
+            self.skipped.0 += 1;
+            return Ok(());
+        }
         self.settle()?;
         let n = (cut - addr) as u8;
         if low.mapping == high.mapping && high.offset == low.offset + u64::from(n) {
-            if open || low.first || high.first {
-                let Resolved { mapping, offset, .. } = low;
-                return self.writer.push(&Event::Access { mapping, size, flags, offset });
-            }
-            self.skipped.0 += 1;
-            return Ok(());
+            let Resolved { mapping, offset, .. } = low;
+            return self.writer.push(&Event::Access { mapping, size, flags, offset });
         }
         for (Resolved { mapping, offset, first }, size) in [(low, n), (high, (end - cut) as u8)] {
             if open || first {
