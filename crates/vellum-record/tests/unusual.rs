@@ -26,3 +26,11 @@ fn the_kernel_writes_no_more_of_a_message_than_the_buffer_takes() {
     let lines = events.iter().filter(written).count();
     assert!(lines < 300, "{lines}: a message of 60,000 bytes has 938");
 }
+
+/// As services do when they begin. The recorder's own file is not among them.
+#[test]
+fn a_program_that_closes_all_descriptors_is_recorded_to_its_end() {
+    let (_, events) = recorded(&scratch("closes"), &["close"]);
+    let exit = |e: &Event| matches!(e, Event::Call(c) if c.change == Change::Exit { code: 7 });
+    assert!(events.iter().any(exit));
+}
