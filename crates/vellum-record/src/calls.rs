@@ -113,7 +113,8 @@ fn end_here(vcpu: u32) {
     {
         let mut o = lock();
         o.call(vcpu, RawCall::Exec);
-        o.message(Message::Checkpoint(done));
+        // Nothing of other CPUs between the two: an exec that fails is taken back.
+        o.send(Message::Checkpoint(done));
     }
     let _ = wait.recv();
 }

@@ -34,3 +34,16 @@ fn a_program_that_closes_all_descriptors_is_recorded_to_its_end() {
     let exit = |e: &Event| matches!(e, Event::Call(c) if c.change == Change::Exit { code: 7 });
     assert!(events.iter().any(exit));
 }
+
+#[test]
+fn an_exec_that_fails_is_not_in_the_trace() {
+    let dir = scratch("in-vain");
+    let file = dir.join("nothing");
+    std::fs::write(&file, [1, 2, 3]).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&file, mode).expect("its own file");
+    let name = file.to_str().expect("a plain name").to_owned();
+    let (report, events) = recorded(&dir, &["exec", &name]);
+    assert_eq!(report.totals.execs, 0);
+    assert!(!events.iter().any(|e| matches!(e, Event::Call(c) if c.change == Change::Exec)));
+}

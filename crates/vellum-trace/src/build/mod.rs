@@ -21,6 +21,7 @@ pub use window::{BadWindow, Clock, Window};
 
 use crate::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
 use crate::totals::Totals;
+use crate::writer::Mark;
 use crate::{LINE, PAGE, TraceError, TraceWriter};
 use layout::{Layout, Piece};
 use regions::Regions;
@@ -73,6 +74,8 @@ pub struct Builder<W: Write> {
     /// What lies behind a mapping of a file, unless it is the beginning of an unknown one.
     behind: HashMap<u32, Behind>,
     calls: u64,
+    /// Where the trace was before an `execve` that may fail.
+    before_exec: Option<Mark>,
 }
 
 /// The part of a file that a mapping shows.
@@ -113,6 +116,7 @@ impl<W: Write> Builder<W> {
             files: files::Files::default(),
             behind: HashMap::new(),
             calls: 0,
+            before_exec: None,
         }
     }
 
