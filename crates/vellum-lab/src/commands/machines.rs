@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 use vellum_sim::file::{self, ConstantRow, Machine};
 
-use super::output::{print, print_json};
+use super::output::{note, print, print_json};
 use crate::cli::MachinesArgs;
 use crate::error::LabError;
 use crate::report::number;
@@ -46,7 +46,7 @@ pub fn find(name: &str) -> Result<Machine, LabError> {
     }
     if name == "host" {
         let host = crate::calibrate::host()?;
-        eprintln!("host: {}; `vellum calibrate` measures again", host.when());
+        note(format_args!("host: {}; `vellum calibrate` measures again", host.when()));
         return host.machine();
     }
     if !file::presets().contains(&name) {

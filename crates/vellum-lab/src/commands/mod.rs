@@ -14,6 +14,8 @@ pub mod screen;
 pub mod switches;
 pub mod trace;
 
+pub use output::note;
+
 use crate::cli::{Cli, Command};
 use crate::error::LabError;
 use crate::interrupt;

@@ -3,9 +3,10 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::common::{Temporary, vellum};
+use crate::record::record;
 
 /// One access, as lackey writes it.
 const TEXT: &[u8] = b" L 1000,4\n";
@@ -67,4 +68,24 @@ fn an_import_that_cannot_write_names_the_trace_and_not_the_text() {
     assert_eq!(said.status.code(), Some(1), "{err}");
     assert!(err.starts_with(&format!("vellum: {}: writing", out.path())), "{err}");
     assert!(!out.0.exists() && !std::path::Path::new(&format!("{}.partial", out.path())).exists());
+}
+
+/// `vellum record ... 2>&1 | head -1`: a note that cannot be written ended the recording.
+#[test]
+fn a_recording_goes_on_where_nobody_reads_its_notes() {
+    let trace = Temporary::new("unread.vt");
+    // Two programs, so that the first note comes before the second run.
+    let words = ["-o", trace.path(), "--", "sh", "-c", "/bin/true; /bin/true; :"];
+    let mut command = record(&words);
+    let (read, write) = std::io::pipe().expect("a pipe");
+    drop(read);
+    let status = command.stdin(Stdio::null()).stderr(write).status().expect("runs");
+    assert_eq!(status.code(), Some(0));
+    assert!(vellum_trace::read_totals(&trace.0).is_ok_and(|sums| !sums.partial));
+    // A mistake keeps its code, too.
+    let (read, write) = std::io::pipe().expect("a pipe");
+    drop(read);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+    let status = command.arg("simulate").stderr(write).status().expect("runs");
+    assert_eq!(status.code(), Some(2));
 }
