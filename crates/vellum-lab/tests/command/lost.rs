@@ -1,12 +1,13 @@
 //! What is there already stays, whatever is asked, and what is being made is not lost with whoever
 //! was to read of it.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use crate::common::{Temporary, vellum};
-use crate::record::record;
+use crate::record::{nothing_beside, record};
 
 /// One access, as lackey writes it.
 const TEXT: &[u8] = b" L 1000,4\n";
@@ -88,4 +89,27 @@ fn a_recording_goes_on_where_nobody_reads_its_notes() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
     let status = command.arg("simulate").stderr(write).status().expect("runs");
     assert_eq!(status.code(), Some(2));
+}
+
+/// Whoever calls the command may keep a pipe open as its input, and send nothing.
+#[test]
+fn input_that_never_ends_is_told_and_ctrl_c_ends_the_wait() {
+    let trace = Temporary::new("endless.vt");
+    let mut command = record(&["-o", trace.path(), "--", "true"]);
+    let command = command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut recording = command.spawn().expect("runs");
+    let input = recording.stdin.take();
+    std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_secs(20));
+        drop(input);
+    });
+    let mut said = BufReader::new(recording.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("a line");
+    assert!(line.starts_with("note: standard input is read to its end first"), "{line}");
+    let pid = i32::try_from(recording.id()).expect("a process");
+    // SAFETY: kill has no preconditions; the process is our child.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    assert_eq!(recording.wait().expect("ends").code(), Some(130));
+    assert!(!trace.0.exists() && nothing_beside(&trace));
 }
