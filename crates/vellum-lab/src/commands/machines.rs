@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 use vellum_sim::file::{self, ConstantRow, Machine};
+use vellum_trace::printable;
 
 use super::output::{note, print, print_json};
 use crate::cli::MachinesArgs;
@@ -94,11 +95,11 @@ fn basis(row: &ConstantRow) -> String {
 }
 
 fn one(m: &Machine) -> String {
-    let mut out = format!("{}: {}\n{}\n\n", m.name, shape(m), m.description);
+    let mut out = format!("{}: {}\n{}\n\n", m.name, shape(m), printable(&m.description));
     let _ = writeln!(out, "{:<34} {:>22}  {:<8} source", "constant", "value", "basis");
     for row in m.constants() {
-        let _ =
-            writeln!(out, "{:<34} {:>22}  {:<8} {}", row.key, row.value, basis(&row), row.source);
+        let (value, source) = (printable(&row.value), printable(&row.source));
+        let _ = writeln!(out, "{:<34} {value:>22}  {:<8} {source}", row.key, basis(&row));
     }
     out.push_str("\nPostings, by author and year: docs/sources.md\n");
     out
