@@ -113,3 +113,26 @@ fn input_that_never_ends_is_told_and_ctrl_c_ends_the_wait() {
     assert_eq!(recording.wait().expect("ends").code(), Some(130));
     assert!(!trace.0.exists() && nothing_beside(&trace));
 }
+
+#[test]
+fn ctrl_c_in_an_experiment_is_told_by_the_code() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
+    command.args(["repro", "colour"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let repro = command.spawn().expect("runs");
+    let status = format!("/proc/{}/status", repro.id());
+    let handles = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|l| l.strip_prefix("SigCgt:"))?.trim().to_owned();
+        Some(u64::from_str_radix(&caught, 16).ok()? & (1 << (libc::SIGINT - 1)) != 0)
+    };
+    while handles() != Some(true) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let pid = i32::try_from(repro.id()).expect("a process");
+    // SAFETY: kill has no preconditions; the process is our child.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    let said = repro.wait_with_output().expect("ends");
+    let err = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(130), "{err}");
+    assert!(err.contains("stopped by Ctrl-C"), "{err}");
+}

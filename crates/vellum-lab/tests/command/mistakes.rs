@@ -187,6 +187,9 @@ fn a_sweep_over_what_the_machine_has_not() {
     run(&["--sweep", "llc.size=many"], "--sweep llc.size=many: ");
     run(&["--sweep", "core.walkers=1,2", "--cpus", "9"], "take fewer");
     run(&["--sweep", "llc.size=16M", "--vs", "thp=never"], "--vs");
+    run(&["--sweep", "llc.size=24K,48K,24K"], "24K is in the list twice");
+    run(&["--timing"], "--json");
+    refused(&["repro", "colour", "clear", "colour"], 2, "`colour` is named twice");
 }
 
 #[test]
