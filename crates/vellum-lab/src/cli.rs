@@ -265,7 +265,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
     /// With --json: add wall-clock figures, which differ from run to run
-    #[arg(long)]
+    #[arg(long, requires = "json")]
     pub timing: bool,
 }
 

@@ -40,6 +40,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use vellum_trace::printable;
 
+use crate::commands::note;
 use crate::error::LabError;
 
 /// Runs the command line `args` (program name first) and gives the process's exit code.
@@ -58,7 +59,7 @@ fn ended(result: Result<(), LabError>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             if e != LabError::OutputClosed {
-                eprintln!("vellum: {e}");
+                note(format_args!("vellum: {e}"));
             }
             ExitCode::from(e.exit_code())
         }
@@ -75,7 +76,7 @@ fn usage(e: &clap::Error, args: &[OsString]) -> ExitCode {
     }
     if e.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
         let command = pasted::command();
-        eprintln!("vellum: a subcommand is missing; `{command} --help` shows examples");
+        note(format_args!("vellum: a subcommand is missing; `{command} --help` shows examples"));
         return ExitCode::from(2);
     }
     // Clap's first paragraph says what is wrong; tips and the usage picture follow in others.
@@ -93,8 +94,9 @@ fn usage(e: &clap::Error, args: &[OsString]) -> ExitCode {
         .map(|t| format!("; {}", t.trim()));
     let command = pasted::command();
     let tip = meant(args).map(|line| format!("; {}", line.replace("VELLUM", &command))).or(tip);
+    let tip = tip.unwrap_or_default();
     // Control characters of arguments are gone: clap writes for a terminal.
-    eprintln!("vellum: {what}{}; `{command} --help` shows examples", tip.unwrap_or_default());
+    note(format_args!("vellum: {what}{tip}; `{command} --help` shows examples"));
     ExitCode::from(2)
 }
 

@@ -49,6 +49,11 @@ impl Sweep {
                 )));
             }
             let name = format!("{key}={value}");
+            if sweep.columns.iter().any(|column| column.name == name) {
+                return Err(LabError::usage(format_args!(
+                    "--sweep {text}: {value} is in the list twice; name each value once"
+                )));
+            }
             let swept = machine
                 .with(key, value)
                 .map_err(|e| LabError::usage(format_args!("--sweep {name}: {e}")))?;
@@ -82,6 +87,7 @@ mod tests {
             assert!(says(empty).starts_with(&format!("--sweep {empty}: a value in the list is")));
         }
         assert!(says("llc.size").contains("write KEY=VALUE,VALUE"));
+        assert!(says("llc.size=8M,16M,8M").contains("8M is in the list twice"));
         assert!(says("clock_hz=1000000000").contains("told in cycles"));
     }
 }

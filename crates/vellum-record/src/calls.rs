@@ -89,7 +89,8 @@ pub extern "C" fn on_entry(
         FUTEX => lock().take_all(),
         FORK => pending.pipe = pipe_of_child(),
         CLONE if a1 & CLONE_VM == 0 => pending.pipe = pipe_of_child(),
-        EXIT | EXIT_GROUP => CODE.store(a1 as i32, Ordering::Relaxed),
+        // Whoever waits for it gets the low byte.
+        EXIT | EXIT_GROUP => CODE.store(i32::from(a1 as u8), Ordering::Relaxed),
         EXECVE if will_exec(a1) => end_here(vcpu),
         EXECVEAT => end_here(vcpu),
         _ => {}
@@ -112,7 +113,8 @@ fn end_here(vcpu: u32) {
     {
         let mut o = lock();
         o.call(vcpu, RawCall::Exec);
-        o.message(Message::Checkpoint(done));
+        // Nothing of other CPUs between the two: an exec that fails is taken back.
+        o.send(Message::Checkpoint(done));
     }
     let _ = wait.recv();
 }

@@ -16,3 +16,16 @@ pub fn close(descriptor: c_int) {
     // SAFETY: the caller gives it away.
     unsafe { libc::close(descriptor) };
 }
+
+/// Gives this thread descriptors of its own, of which it keeps that one and standard error: a
+/// program may close all that it has. Where the system cannot do that, nothing has changed.
+pub fn apart(keep: c_int) -> bool {
+    let close = |first: c_int, last: libc::c_uint, flags: libc::c_uint| {
+        // SAFETY: plain numbers; what is closed is this thread's alone from the first call on.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
+    };
+    // Of a pipe that is held here nobody would see the end.
+    close(keep + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE)
+        && close(libc::STDERR_FILENO + 1, keep.cast_unsigned() - 1, 0)
+        && close(0, libc::STDOUT_FILENO.cast_unsigned(), 0)
+}

@@ -50,9 +50,11 @@ pub fn touched(vcpu: u32, p: &Pending, ret: i64) {
     }
     let n = ret as u64;
     match p.num {
-        // read, pread64, recvfrom, readlink, getdents64, readlinkat
-        0 | 17 | 45 | 89 | 217 => some(a[1], n, true),
+        // read, pread64, readlink, getdents64, readlinkat
+        0 | 17 | 89 | 217 => some(a[1], n, true),
         267 => some(a[2], n, true),
+        // recvfrom: with MSG_TRUNC it tells the length of what did not fit, too
+        45 => some(a[1], n.min(a[2]), true),
         // write, pwrite64, sendto
         1 | 18 | 44 => some(a[1], n, false),
         // readv, preadv, preadv2

@@ -85,7 +85,8 @@ fn make_room(vcpu: u32, ring: &Ring) {
 }
 
 impl Order {
-    fn send(&self, message: Message) {
+    /// A message right behind the one before, whatever has been done since.
+    pub fn send(&self, message: Message) {
         if let Some(to) = &self.to {
             // The other end only goes away after the last message has been answered.
             let _ = to.send(message);

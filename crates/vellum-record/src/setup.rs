@@ -130,10 +130,18 @@ fn start(id: PluginId, args: &[String]) -> Result<(), String> {
         Some(new) => unsafe { File::from_raw_fd(new) },
         None => file,
     };
+    let number = file.as_raw_fd();
     let writer = TraceWriter::new(file, &o.header, o.level).map_err(|e| e.to_string())?;
     let sink = Sink::new(Builder::new(writer, o.window), o.shared.clone());
     let (to, from) = mpsc::sync_channel(QUEUE);
-    background(move || sink.run(&from))?;
+    let (is_apart, apart) = mpsc::channel();
+    background(move || {
+        let _ = is_apart.send(descriptors::apart(number));
+        sink.run(&from);
+    })?;
+    if apart.recv() == Ok(true) {
+        descriptors::close(number);
+    }
     order::begin(to);
     let ticker = Ticker::new(o.clock, o.shared);
     background(move || ticker.run())?;

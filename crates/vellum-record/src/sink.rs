@@ -302,9 +302,10 @@ impl Sink {
     }
 
     fn resume(&mut self) -> Result<(), TraceError> {
-        let Some(at) = self.frozen.take() else {
+        let Some(trailer) = self.frozen.take() else {
             return Ok(());
         };
+        let at = self.builder.no_exec().unwrap_or(trailer);
         let io = |source| TraceError::Io { doing: "writing the trace", source };
         let file = self.builder.get_mut();
         file.set_len(at).map_err(io)?;

@@ -12,6 +12,8 @@ use crate::totals::Totals;
 use crate::{LINE, TraceError, TraceWriter};
 use std::io::{BufRead, Write};
 
+/// What is being done where the text, and not the trace, is at fault for a [`TraceError::Io`].
+pub const READING: &str = "reading lackey's text";
 /// Longest line looked at; a longer one is not lackey's.
 const MAX_LINE: usize = 256;
 /// Lines without a single access after which the input is refused.
@@ -63,7 +65,7 @@ fn read_line(from: &mut impl BufRead, buf: &mut Vec<u8>) -> Result<bool, TraceEr
         let chunk = match from.fill_buf() {
             Ok(c) => c,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(TraceError::io("reading lackey's text")(e)),
+            Err(e) => return Err(TraceError::io(READING)(e)),
         };
         if chunk.is_empty() {
             return Ok(any);

@@ -24,6 +24,13 @@ pub struct TraceWriter<W: Write> {
     totals: Totals,
 }
 
+/// A place in a trace between two blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    at: u64,
+    totals: Totals,
+}
+
 impl<W: Write> TraceWriter<W> {
     /// Writes the header. `level` is zstd's, see [`LEVEL_FAST`] and [`LEVEL_SMALL`].
     ///
@@ -135,6 +142,19 @@ impl<W: Write> TraceWriter<W> {
     pub fn checkpoint(&mut self) -> Result<Vec<u8>, TraceError> {
         self.flush()?;
         Ok(frame::trailer_bytes(&self.totals, self.at))
+    }
+
+    /// Where the trace is, with all that it has, to be told to [`TraceWriter::take_back_call`].
+    pub(crate) fn mark(&mut self) -> Result<Mark, TraceError> {
+        self.flush()?;
+        Ok(Mark { at: self.at, totals: self.totals })
+    }
+
+    /// The one call since then was none. What was written since then is to be cut off.
+    pub(crate) fn take_back_call(&mut self, mark: Mark) -> u64 {
+        self.encoder.take_back_call();
+        (self.at, self.totals) = (mark.at, mark.totals);
+        self.at
     }
 
     /// What is written to.

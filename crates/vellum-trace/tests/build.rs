@@ -3,7 +3,7 @@ mod common;
 
 use common::read;
 use vellum_trace::build::{Builder, FileCall, FileId, FilePart, FileState, MapRequest, Region};
-use vellum_trace::event::{Change, Event};
+use vellum_trace::event::{Change, Event, Flags};
 use vellum_trace::{Header, Map, MapKind, Prot, TraceError, TraceWriter};
 
 type Build = Builder<Vec<u8>>;
@@ -224,4 +224,50 @@ fn past_the_last_number_files_are_left_out() {
     });
     assert_eq!(list.len(), 2 * 65_536 + 2);
     assert_eq!(maps(&list)[0].file, None);
+}
+
+fn anonymous(addr: u64, len: u64) -> MapRequest {
+    let kind = MapKind::Anon;
+    MapRequest { addr, len, prot: Prot(3), kind, file_offset: 0, file: None, populate: false }
+}
+
+/// The kernel has made one mapping of it again by then.
+#[test]
+fn a_mapping_whose_rights_went_and_came_back_is_moved_as_a_whole() {
+    let list = changes(|b| {
+        b.mmap(&anonymous(0x10_0000, 0x8000))?;
+        for prot in [Prot::READ, Prot(3)] {
+            b.mprotect(0x10_2000, 0x2000, prot)?;
+        }
+        // A part of what was cut, and over its end.
+        b.mprotect(0x10_5000, 0x3000, Prot::NONE)?;
+        b.mprotect(0x10_6000, 0x2000, Prot(3))?;
+        b.mprotect(0x10_5000, 0x1000, Prot(3))?;
+        b.mremap(0x10_0000, 0x8000, 0x40_0000, 0x1_0000, false)
+    });
+    let moved = Change::Remap { old: 0, offset: 0, len: 0x8000, new: 1 };
+    assert_eq!(list.last(), Some(&moved), "{list:?}");
+    assert!(!list.iter().any(|c| matches!(c, Change::Unmap { .. })), "{list:?}");
+}
+
+#[test]
+fn an_access_over_the_edge_of_a_page_is_left_out_by_a_window_like_any_other() {
+    let window = "1M,1".parse().expect("a window");
+    let writer = TraceWriter::new(Vec::new(), &Header::default(), 1).expect("memory");
+    let mut b = Builder::new(writer, Some(window));
+    b.start_thread().expect("legal");
+    for addr in [0x10_0000, 0x10_2000] {
+        b.mmap(&anonymous(addr, 0x2000)).expect("legal");
+    }
+    // First touches, then over an edge inside of a mapping, and over that of two.
+    let pages = (0..4).map(|page| 0x10_0000 + page * 4096);
+    let edges = [0x10_0ffc, 0x10_1ffc].repeat(10);
+    for addr in pages.chain(edges) {
+        b.access(addr, 8, Flags::READ).expect("legal");
+    }
+    let (totals, bytes) = b.finish().expect("memory");
+    assert_eq!((totals.loads, totals.skipped_accesses), (4, 20));
+    let skips = read(&bytes).expect("readable");
+    let skips = skips.iter().filter(|e| matches!(e, Event::Skip { .. })).count();
+    assert_eq!(skips, 1, "nothing was kept in between");
 }

@@ -12,6 +12,7 @@ use vellum_host::calibrate::topology;
 use vellum_sim::file::Machine;
 
 use super::{calibrate, machine};
+use crate::commands::note;
 use crate::error::LabError;
 
 /// This computer.
@@ -56,7 +57,7 @@ impl Host {
 pub fn host() -> Result<Host, LabError> {
     static HOST: OnceLock<Result<Host, LabError>> = OnceLock::new();
     let measured = || {
-        eprintln!("host: measuring this computer, about ten seconds");
+        note("host: measuring this computer, about ten seconds");
         measure()
     };
     HOST.get_or_init(|| kept().map_or_else(measured, Ok)).clone()
@@ -115,7 +116,7 @@ fn kept() -> Option<Host> {
         Err(e) => {
             let aside = path.with_extension("bad");
             let _ = fs::rename(&path, &aside);
-            eprintln!("host: {e}; the file is {} now", aside.display());
+            note(format_args!("host: {e}; the file is {} now", aside.display()));
             None
         }
     }

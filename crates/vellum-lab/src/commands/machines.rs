@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 use vellum_sim::file::{self, ConstantRow, Machine};
+use vellum_trace::printable;
 
-use super::output::{print, print_json};
+use super::output::{note, print, print_json};
 use crate::cli::MachinesArgs;
 use crate::error::LabError;
 use crate::report::number;
@@ -46,7 +47,7 @@ pub fn find(name: &str) -> Result<Machine, LabError> {
     }
     if name == "host" {
         let host = crate::calibrate::host()?;
-        eprintln!("host: {}; `vellum calibrate` measures again", host.when());
+        note(format_args!("host: {}; `vellum calibrate` measures again", host.when()));
         return host.machine();
     }
     if !file::presets().contains(&name) {
@@ -94,11 +95,11 @@ fn basis(row: &ConstantRow) -> String {
 }
 
 fn one(m: &Machine) -> String {
-    let mut out = format!("{}: {}\n{}\n\n", m.name, shape(m), m.description);
+    let mut out = format!("{}: {}\n{}\n\n", m.name, shape(m), printable(&m.description));
     let _ = writeln!(out, "{:<34} {:>22}  {:<8} source", "constant", "value", "basis");
     for row in m.constants() {
-        let _ =
-            writeln!(out, "{:<34} {:>22}  {:<8} {}", row.key, row.value, basis(&row), row.source);
+        let (value, source) = (printable(&row.value), printable(&row.source));
+        let _ = writeln!(out, "{:<34} {value:>22}  {:<8} {source}", row.key, basis(&row));
     }
     out.push_str("\nPostings, by author and year: docs/sources.md\n");
     out

@@ -14,6 +14,8 @@ pub mod screen;
 pub mod switches;
 pub mod trace;
 
+pub use output::note;
+
 use crate::cli::{Cli, Command};
 use crate::error::LabError;
 use crate::interrupt;
@@ -26,7 +28,7 @@ pub fn run(cli: Cli) -> Result<(), LabError> {
         Some(Command::Run(args)) => to_the_end(run::run(&args)),
         Some(Command::Bench(args)) => to_the_end(bench::run(&args)),
         Some(Command::CountRow { row }) => bench::count_row(row),
-        Some(Command::Repro(args)) => repro::run(&args),
+        Some(Command::Repro(args)) => to_the_end(repro::run(&args)),
         Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Machines(args)) => machines::run(&args),
         Some(Command::Switches(args)) => switches::run(&args),

@@ -1,8 +1,15 @@
 //! How commands print their answers.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use crate::error::LabError;
+
+/// Writes a line beside the answer. If nobody reads it any more, that is no reason to stop: what is
+/// being recorded would be lost.
+pub fn note(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
 
 /// Writes text to standard output.
 pub(super) fn print(text: &str) -> Result<(), LabError> {

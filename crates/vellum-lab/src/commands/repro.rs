@@ -106,6 +106,10 @@ fn chosen(names: &[String]) -> Result<Vec<&'static PublishedExperiment>, LabErro
     if names.is_empty() {
         return Ok(EXPERIMENTS.iter().collect());
     }
+    let twice = |i: usize| names[..i].contains(&names[i]);
+    if let Some(i) = (0..names.len()).find(|&i| twice(i)) {
+        return Err(LabError::usage(format_args!("`{}` is named twice; name it once", names[i])));
+    }
     let find = |name: &String| {
         let known = || EXPERIMENTS.iter().map(|e| e.name);
         EXPERIMENTS.iter().find(|e| e.name == name).ok_or_else(|| {

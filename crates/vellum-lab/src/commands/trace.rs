@@ -1,12 +1,13 @@
 //! `vellum trace`: look into a trace, or make one from lackey's text.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read};
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use vellum_trace::info::{self, Info, Pressure};
-use vellum_trace::{Header, Recorder, TraceReader, TraceWriter, lackey};
+use vellum_trace::{Header, Recorder, TraceError, TraceReader, TraceWriter, lackey};
 
 use super::output::{print, print_json};
 use crate::cli::TraceCommand;
@@ -60,24 +61,46 @@ fn import(input: &Path, output: &Path) -> Result<(), LabError> {
     } else {
         Box::new(BufReader::new(File::open(input).map_err(|e| at(input, e))?))
     };
+    replaceable(input, output)?;
     // Written beside its name and renamed when complete: a broken import leaves nothing that looks
     // like a trace.
     let mut partial = output.as_os_str().to_owned();
     partial.push(".partial");
-    let result = convert(from, Path::new(&partial), input, output);
+    let file = File::create_new(&partial).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => at(output, IN_THE_WAY),
+        _ => at(output, e),
+    })?;
+    let result = convert(from, (file, Path::new(&partial)), input, output);
     if result.is_err() {
         let _ = std::fs::remove_file(&partial);
     }
     result
 }
 
+/// What an earlier recording or import has left may be all that there is of it.
+const IN_THE_WAY: &str = "a file of that name and .partial is there, of an earlier recording \
+                          perhaps; remove it, or give -o another name";
+
+/// Refuses to put a trace in the place of a device, a folder, or the text that it is made from.
+fn replaceable(input: &Path, output: &Path) -> Result<(), LabError> {
+    let Ok(there) = std::fs::symlink_metadata(output) else { return Ok(()) };
+    if !there.is_file() {
+        let why = "there is something that is no regular file; give -o a name to write to";
+        return Err(at(output, why));
+    }
+    let read = std::fs::metadata(input).ok().map(|m| (m.dev(), m.ino()));
+    if read == Some((there.dev(), there.ino())) {
+        return Err(at(output, "that is the text to be read; give -o another name"));
+    }
+    Ok(())
+}
+
 fn convert(
     from: Box<dyn BufRead>,
-    partial: &Path,
+    (file, partial): (File, &Path),
     input: &Path,
     output: &Path,
 ) -> Result<(), LabError> {
-    let file = File::create(partial).map_err(|e| at(output, e))?;
     let header = Header {
         command: vec![input.display().to_string()],
         recorder: Recorder::Lackey,
@@ -89,7 +112,10 @@ fn convert(
         |e: &dyn std::fmt::Display| LabError::failed(format_args!("{}: {e}", output.display()));
     let writer = TraceWriter::new(BufWriter::new(file), &header, vellum_trace::LEVEL_FAST)
         .map_err(|e| unwritten(&e))?;
-    let (totals, _) = lackey::import(from, writer).map_err(|e| at(input, e))?;
+    let (totals, _) = lackey::import(from, writer).map_err(|e| match e {
+        TraceError::Io { doing, .. } if doing != lackey::READING => unwritten(&e),
+        e => at(input, e),
+    })?;
     std::fs::rename(partial, output).map_err(|e| unwritten(&e))?;
     print(&format!(
         "{}: {} accesses, {} touched\n",

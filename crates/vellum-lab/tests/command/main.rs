@@ -10,6 +10,7 @@ mod control;
 mod documents;
 mod door;
 mod files;
+mod lost;
 mod mistakes;
 mod record;
 mod replay;

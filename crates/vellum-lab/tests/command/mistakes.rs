@@ -187,6 +187,9 @@ fn a_sweep_over_what_the_machine_has_not() {
     run(&["--sweep", "llc.size=many"], "--sweep llc.size=many: ");
     run(&["--sweep", "core.walkers=1,2", "--cpus", "9"], "take fewer");
     run(&["--sweep", "llc.size=16M", "--vs", "thp=never"], "--vs");
+    run(&["--sweep", "llc.size=24K,48K,24K"], "24K is in the list twice");
+    run(&["--timing"], "--json");
+    refused(&["repro", "colour", "clear", "colour"], 2, "`colour` is named twice");
 }
 
 #[test]
@@ -347,6 +350,12 @@ fn names_are_printed_without_their_control_characters() {
         assert!(said.out.contains("\\u{1b}[31mred\\r"), "{}", said.out);
         assert!(!said.out.contains(['\u{1b}', '\r']), "{args:?}");
     }
+    let tiny = vellum_sim::file::preset_text("tiny").expect("a preset");
+    let words = tiny.replacen("4 CPUs on", "\\u001b[31m", 1);
+    let text = words.replacen("a choice,", "\\u001b[31m", 1);
+    let machine = Temporary::with("red.toml", text.as_bytes());
+    let said = vellum(&["machines", machine.path()]);
+    assert!(said.out.contains("\\u{1b}[31m") && !said.out.contains('\u{1b}'), "{}", said.out);
     refused(&["run", "--trace", "\u{1b}[31m.vt", "--machine", "tiny"], 2, "\\u{1b}[31m.vt");
     assert!(!vellum(&["\u{1b}[31m"]).err.contains('\u{1b}'));
 }

@@ -98,6 +98,10 @@ impl Machine {
 
     /// Checks what types alone do not. A machine that came out of this module passes.
     fn check(&self) -> Result<(), Wrong> {
+        if self.name.contains(char::is_control) {
+            let is = format!("{:?} has control characters, which a terminal obeys", self.name);
+            return wrong("name", is, "use letters, digits and signs");
+        }
         for row in self.constants() {
             if row.source.trim().is_empty() {
                 return wrong(
@@ -196,7 +200,9 @@ impl Machine {
             ("l2.latency", Some(self.ticks(&self.l2.latency))),
             ("llc.latency", Some(self.ticks(&self.llc.latency))),
             ("core.instruction", Some(self.ticks(&self.core.instruction))),
+            ("core.load", Some(self.overlap().load)),
             ("core.mispredict", Some(self.overlap().mispredict)),
+            ("tlb.walk.start", self.tlb.walk.start.as_ref().map(|d| self.ticks(d))),
         ];
         match others
             .into_iter()

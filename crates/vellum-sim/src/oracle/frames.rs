@@ -115,7 +115,9 @@ impl<F: Format> SimState<F> {
             self.oracle.frames[pfn as usize].obligation = 0;
             self.oracle.extra.retain(|e| e.pfn != pfn);
         }
-        let was_table = from == Use::Table || self.oracle.tables[pfn as usize].cut != 0;
+        // A node that was pending may be linked yet, or be a root.
+        let note = self.oracle.tables[pfn as usize];
+        let was_table = from == Use::Table || note.cut != 0 || (note.level != 0 && note.root != 0);
         !was_table || self.table_may_go(c, pfn)
     }
 }

@@ -185,7 +185,8 @@ impl<F: Format> SimState<F> {
         let mut missed = self.cpus[cpu].roots.iter().any(|r| r.root == root && r.missed);
         for p in self.oracle.parts.iter_mut().flatten() {
             if p.root == root && p.asleep.contains(cpu) {
-                if p.returned {
+                // What a deferral left is judged hit by hit, after a sleep as well.
+                if p.returned && !p.deferred {
                     missed = true;
                 } else {
                     p.asleep.remove(cpu);
@@ -313,6 +314,10 @@ impl<F: Format> SimState<F> {
         let mut n = 0;
         while n < self.oracle.parts[c].len() {
             let p = self.oracle.parts[c][n].clone();
+            if p.deferred {
+                n += 1;
+                continue;
+            }
             for cpu in p.asleep.iter() {
                 if let Some(r) = self.cpus[cpu].roots.iter_mut().find(|r| r.root == p.root) {
                     r.missed = true;
@@ -324,7 +329,7 @@ impl<F: Format> SimState<F> {
                 let mut frames = p.frame..p.frame + (p.end - p.start);
                 let mut pending =
                     || frames.all(|f| self.oracle.uses[f as usize] == Use::Pending as u8);
-                if !(p.deferred || p.harmless && pending()) {
+                if !(p.harmless && pending()) {
                     return self.not_closed(c, &p);
                 }
                 self.oracle.parts[c][n].deferred = true;

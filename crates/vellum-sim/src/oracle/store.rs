@@ -235,9 +235,16 @@ impl<F: Format> SimState<F> {
     fn is_of_type(&mut self, c: usize, at: EntryAt, first: u64) -> bool {
         let EntryAt { va, level, source, .. } = at;
         let memory_type = F::memory_type(self.ram.load(source), level);
+        // Who took the old mapping away flushes its own CPU before its program goes on.
+        let held = |pfn: u64| {
+            self.obligation_on(pfn).is_some_and(|mut open| {
+                open.remove(c);
+                !open.is_empty()
+            })
+        };
         let other = |pfn: &u64| {
             let note = &self.oracle.frames[*pfn as usize];
-            note.maps > 0 && note.memory_type != memory_type
+            note.memory_type != memory_type && (note.maps > 0 || held(*pfn))
         };
         let wrong = if self.ram.is_device(first) {
             (first..first + (1u64 << (9 * (level - 1)))).find(other)

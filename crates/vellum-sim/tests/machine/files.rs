@@ -308,6 +308,22 @@ fn every_impossible_value_is_refused_with_its_key_and_how_to_mend_it() {
 }
 
 #[test]
+fn times_that_may_be_left_out_are_no_longer_than_the_others() {
+    let time = "{ value = 70000000000000000, basis = \"guess\", source = \"x\" }";
+    for (table, key) in [("[core]\n", "load"), ("[tlb.walk]\n", "start")] {
+        let message = error(table, &format!("{table}{key} = {time}\n"));
+        assert!(message.contains("a time of seconds; give at most"), "{message}");
+    }
+}
+
+/// It is printed wherever the machine is.
+#[test]
+fn a_name_with_what_a_terminal_obeys_is_refused() {
+    let message = error("name = \"tiny\"", "name = \"ti\\u001b[31mny\"");
+    assert!(message.contains("control characters") && !message.contains('\u{1b}'), "{message}");
+}
+
+#[test]
 fn any_level_with_sets_for_a_page_may_have_pages_that_lie_anywhere() {
     let with_index = |name: &str, text: &str, level: &str| {
         let index = "index = { value = \"pages\", basis = \"guess\", source = \"x\" }";

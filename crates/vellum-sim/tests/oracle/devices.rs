@@ -141,6 +141,30 @@ fn devices_in_two_cache_modes_at_once_and_memory_in_another_than_write_back_stop
     }));
 }
 
+/// A device comes to another place in another mode, with a flush of the old one before or not.
+struct Elsewhere(bool);
+
+impl Script for Elsewhere {
+    fn play<F: Format>(&self, k: &Kernel<'_, F>, cpu: &Cpu<'_, F>) {
+        k.set(A, leaf(k, CacheMode::Uncached));
+        cpu.script(1, |c| assert!(store(c, A)));
+        k.verb(Verb::Unmap, || {
+            k.set(A, Entry::Busy(Busy::Nothing));
+            if self.0 {
+                k.flush(&[0, 1], k.page(A));
+            }
+            k.set(B, leaf(k, CacheMode::WriteCombining));
+            k.flush(&[0, 1], k.page(A));
+        });
+    }
+}
+
+#[test]
+fn devices_in_another_mode_while_a_cpu_may_use_the_old_one_stop() {
+    legal(&Elsewhere(true));
+    stops_at(Rule::MemoryType, &Elsewhere(false));
+}
+
 #[test]
 fn devices_end_where_the_machine_says() {
     stops_at(

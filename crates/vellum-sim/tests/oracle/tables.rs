@@ -162,6 +162,36 @@ fn oracle_4_a_deferral_goes_on_when_the_copy_can_be_written_and_ends_when_it_is(
     stops(&ALL, Rule::Deferral, &upgrade(true));
 }
 
+/// A CPU leaves the space while a deferral stands, and comes back without a flush.
+struct Sleeps(bool);
+
+impl Script for Sleeps {
+    fn play<F: vellum_sim::format::Format>(&self, k: &Kernel<'_, F>, cpu: &vellum_sim::Cpu<'_, F>) {
+        let old = k.map(A, RO);
+        cpu.script(1, |c| assert!(load(c, A)));
+        let new = k.verb(Verb::Advise, || migrate(k, old));
+        cpu.script(1, |_| k.sim.enter_root(None));
+        // Another verb returns meanwhile.
+        k.verb(Verb::Map, || k.map(B, RO));
+        if self.0 {
+            k.sim.poke(new, 0, &[1]);
+        }
+        cpu.script(1, |c| {
+            k.load();
+            assert!(load(c, A));
+        });
+        k.flush(&[0, 1], Scope::Space(k.context));
+        k.becomes(old, Use::Free);
+        cpu.script(1, |c| assert!(load(c, A)));
+    }
+}
+
+#[test]
+fn oracle_4_a_cpu_goes_on_after_a_sleep_with_what_a_deferral_left_it() {
+    passes(&CONTEXTS, &Sleeps(false));
+    stops(&CONTEXTS, Rule::Deferral, &Sleeps(true));
+}
+
 /// A huge page at `A` and the table of 512 pages that maps the same frames.
 fn huge_and_table<F: vellum_sim::format::Format>(k: &Kernel<'_, F>) -> (Pfn, Pfn) {
     let huge = k.block(Order::HUGE, Use::Data);
@@ -455,6 +485,27 @@ fn oracle_6_freeing_a_linked_table_stops() {
         Rule::FreedTable,
         &script!(k, _cpu, {
             let table = k.node(A, 1);
+            k.becomes(table, Use::Free);
+        }),
+    );
+}
+
+#[test]
+fn oracle_6_freeing_them_after_they_were_pending_stops_as_well() {
+    stops(
+        &ALL,
+        Rule::FreedTable,
+        &script!(k, _cpu, {
+            k.becomes(k.root, Use::Pending);
+            k.becomes(k.root, Use::Free);
+        }),
+    );
+    stops(
+        &ALL,
+        Rule::FreedTable,
+        &script!(k, _cpu, {
+            let table = k.node(A, 1);
+            k.becomes(table, Use::Pending);
             k.becomes(table, Use::Free);
         }),
     );

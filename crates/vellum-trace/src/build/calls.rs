@@ -316,7 +316,17 @@ impl<W: Write> Builder<W> {
     /// # Errors
     /// As [`Builder::mmap`].
     pub fn exec(&mut self) -> Result<(), TraceError> {
+        self.settle()?;
+        self.before_exec = Some(self.writer.mark()?);
         self.call(Change::Exec)
+    }
+
+    /// It failed, so that the program goes on. Nothing was added since then; what was written is to
+    /// be cut off from the byte on that this gives.
+    pub fn no_exec(&mut self) -> Option<u64> {
+        let mark = self.before_exec.take()?;
+        self.calls -= 1;
+        Some(self.writer.take_back_call(mark))
     }
 
     /// The program ended.

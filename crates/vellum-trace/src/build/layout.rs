@@ -99,7 +99,23 @@ impl Layout {
             let piece = Piece { end: p.start + p.len, prot, ..p.piece };
             self.pieces.insert(p.start, piece);
         }
+        // Rights may have come back: the kernel has one mapping then, which `mremap` moves as one.
+        for at in parts.iter().map(|p| p.start).chain([end]) {
+            self.join(at);
+        }
         parts
+    }
+
+    /// Makes one piece of the two that meet at an address, if they differ in nothing else.
+    fn join(&mut self, at: u64) {
+        let below = self.pieces.range(..at).next_back().map(|(start, piece)| (*start, *piece));
+        let (Some((start, below)), Some(above)) = (below, self.pieces.get(&at).copied()) else {
+            return;
+        };
+        if below.end == at && (Piece { end: above.end, ..below }) == above {
+            self.pieces.remove(&at);
+            self.pieces.insert(start, above);
+        }
     }
 
     /// The free range around an address, within `low .. high`.

@@ -21,6 +21,7 @@ pub use window::{BadWindow, Clock, Window};
 
 use crate::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
 use crate::totals::Totals;
+use crate::writer::Mark;
 use crate::{LINE, PAGE, TraceError, TraceWriter};
 use layout::{Layout, Piece};
 use regions::Regions;
@@ -73,6 +74,8 @@ pub struct Builder<W: Write> {
     /// What lies behind a mapping of a file, unless it is the beginning of an unknown one.
     behind: HashMap<u32, Behind>,
     calls: u64,
+    /// Where the trace was before an `execve` that may fail.
+    before_exec: Option<Mark>,
 }
 
 /// The part of a file that a mapping shows.
@@ -113,6 +116,7 @@ impl<W: Write> Builder<W> {
             files: files::Files::default(),
             behind: HashMap::new(),
             calls: 0,
+            before_exec: None,
         }
     }
 
@@ -285,15 +289,15 @@ impl<W: Write> Builder<W> {
         let cut = (addr / PAGE + 1) * PAGE;
         let low = self.resolve(addr, flags.write())?;
         let high = self.resolve(cut, flags.write())?;
+        if !(open || low.first || high.first) {
+            self.skipped.0 += 1;
+            return Ok(());
+        }
         self.settle()?;
         let n = (cut - addr) as u8;
         if low.mapping == high.mapping && high.offset == low.offset + u64::from(n) {
-            if open || low.first || high.first {
-                let Resolved { mapping, offset, .. } = low;
-                return self.writer.push(&Event::Access { mapping, size, flags, offset });
-            }
-            self.skipped.0 += 1;
-            return Ok(());
+            let Resolved { mapping, offset, .. } = low;
+            return self.writer.push(&Event::Access { mapping, size, flags, offset });
         }
         for (Resolved { mapping, offset, first }, size) in [(low, n), (high, (end - cut) as u8)] {
             if open || first {

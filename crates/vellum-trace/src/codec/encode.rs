@@ -44,6 +44,11 @@ impl Encoder {
         std::mem::take(&mut self.events)
     }
 
+    /// The last call, which nothing has followed, was none.
+    pub(crate) fn take_back_call(&mut self) {
+        self.model.calls -= 1;
+    }
+
     /// Adds an event, or says which rule it breaks (then nothing was added).
     #[inline]
     pub(crate) fn push(&mut self, event: &Event) -> Result<(), &'static str> {

@@ -1,10 +1,16 @@
 //! The same standard input for two runs.
 use super::error::{RecordError, io_error};
+use super::options::Listener;
 use std::fs::File;
-use std::io::{IsTerminal, Seek, SeekFrom};
+use std::io::{ErrorKind, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const COPYING: &str = "copying standard input for the second run";
+/// How long a pipe may take without a word.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// Standard input as something that can be given out more than once.
 pub(super) enum Input {
@@ -15,7 +21,7 @@ pub(super) enum Input {
 }
 
 impl Input {
-    pub(super) fn new() -> Result<Input, RecordError> {
+    pub(super) fn new(listener: &dyn Listener) -> Result<Input, RecordError> {
         let stdin = std::io::stdin();
         if stdin.is_terminal() {
             return Ok(Input::Inherited);
@@ -32,17 +38,16 @@ impl Input {
         if !meta.file_type().is_fifo() {
             return Ok(Input::Inherited);
         }
-        let copying = "copying standard input for the second run";
         let name = std::env::temp_dir().join(format!("vellum-stdin-{}", std::process::id()));
         let mut copy = File::options()
             .read(true)
             .write(true)
             .create_new(true)
             .open(&name)
-            .map_err(io_error(copying))?;
+            .map_err(io_error(COPYING))?;
         // Open but nameless: it goes away with us.
-        std::fs::remove_file(&name).map_err(io_error(copying))?;
-        std::io::copy(&mut file, &mut copy).map_err(io_error(copying))?;
+        std::fs::remove_file(&name).map_err(io_error(COPYING))?;
+        drain(&mut file, &mut copy, listener)?;
         Ok(Input::File(copy, 0))
     }
 
@@ -62,6 +67,35 @@ impl Input {
                 again.seek(SeekFrom::Start(*at)).map_err(io_error("rewinding standard input"))?;
                 Ok(Stdio::from(again))
             }
+        }
+    }
+}
+
+/// Copies a pipe up to its end, which may never come.
+fn drain(from: &mut File, to: &mut File, listener: &dyn Listener) -> Result<(), RecordError> {
+    let (begin, mut told) = (Instant::now(), false);
+    let mut some = vec![0; 1 << 16];
+    loop {
+        if listener.stopped() {
+            return Err(RecordError::Interrupted);
+        }
+        if !told && begin.elapsed() > SILENT {
+            told = true;
+            listener.say(
+                "standard input is read to its end first, for both runs; if nothing is to come, \
+                 record with < /dev/null, or in one run by --no-native",
+            );
+        }
+        let mut state = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live element.
+        if unsafe { libc::poll(&mut state, 1, 50) } <= 0 {
+            continue;
+        }
+        match from.read(&mut some) {
+            Ok(0) => return Ok(()),
+            Ok(n) => to.write_all(&some[..n]).map_err(io_error(COPYING))?,
+            Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(e) => return Err(io_error(COPYING)(e)),
         }
     }
 }

@@ -51,7 +51,7 @@ impl<'a> Session<'a> {
             ));
         }
         // One run alone reads what there is as it comes.
-        let input = if options.native { Input::new()? } else { Input::Inherited };
+        let input = if options.native { Input::new(listener)? } else { Input::Inherited };
         Ok(Session { options, listener, tools, executable, input, followed: options.follow })
     }
 

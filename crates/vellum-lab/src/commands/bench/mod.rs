@@ -79,7 +79,7 @@ pub fn run(args: &BenchArgs) -> Result<(), LabError> {
         print(&ahead_of_us::list(&whole.benchmarks, &behind))?;
         print(&foot(&judged, began.elapsed().as_secs_f64()))?;
     }
-    if args.ceilings { within_ceilings(&whole) } else { Ok(()) }
+    if args.ceilings && !interrupt::requested() { within_ceilings(&whole) } else { Ok(()) }
 }
 
 /// One row of the instruction counts, for callgrind to watch.
@@ -89,9 +89,6 @@ pub fn count_row(row: usize) -> Result<(), LabError> {
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Section>, LabError> {
-    if names.is_empty() || names.iter().any(|n| n == "all") {
-        return Ok(SECTIONS.iter().collect());
-    }
     let known = || SECTIONS.iter().map(|s| s.name).chain(["all"]);
     for name in names {
         if !known().any(|k| k == name) {
@@ -104,7 +101,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Section>, LabError> {
             )));
         }
     }
-    Ok(SECTIONS.iter().filter(|s| names.iter().any(|n| n == s.name)).collect())
+    let all = names.is_empty() || names.iter().any(|n| n == "all");
+    Ok(SECTIONS.iter().filter(|s| all || names.iter().any(|n| n == s.name)).collect())
 }
 
 /// `1,2`: each from 1 to the number of cores.
@@ -214,9 +212,15 @@ fn foot(judged: &[targets::Judged], seconds: f64) -> String {
     out
 }
 
-/// Fails if a count is above its ceiling.
+/// Fails if a count is above its ceiling, or if there is none to be held against one.
 fn within_ceilings(report: &Report) -> Result<(), LabError> {
     let judged = targets::judge("instructions", report);
+    if judged.is_empty() {
+        return Err(LabError::failed(
+            "--ceilings: no instructions were counted; that takes `bench instructions`, and \
+             valgrind",
+        ));
+    }
     let high: Vec<String> = judged
         .iter()
         .filter(|j| !j.is_met())
@@ -242,6 +246,22 @@ mod tests {
             text += &body(i + 1, s, &Report::default(), &[]);
         }
         assert!(text.lines().all(|l| l.chars().count() <= crate::report::table::WIDTH), "{text}");
+    }
+
+    #[test]
+    fn a_name_beside_all_is_looked_at_as_well() {
+        let count =
+            |names: &[&str]| chosen(&names.iter().map(|n| n.to_string()).collect::<Vec<_>>());
+        assert_eq!(count(&["frames", "all"]).map(|s| s.len()), Ok(SECTIONS.len()));
+        assert_eq!(count(&["frames", "clear", "frames"]).map(|s| s.len()), Ok(2));
+        assert!(count(&["all", "farmes"]).is_err_and(|e| e.to_string().contains("`frames`?")));
+    }
+
+    /// A gate that holds nothing is no gate.
+    #[test]
+    fn ceilings_without_a_count_are_an_error() {
+        let e = within_ceilings(&Report::default()).expect_err("nothing was counted").to_string();
+        assert!(e.contains("no instructions were counted"), "{e}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use vellum_trace::build::{Clock, Window};
 use vellum_trace::printable;
 use vellum_trace::record::{self, Choice, Ended, Listener, Options, RecordError};
 
+use super::note;
 use crate::cli::RecordArgs;
 use crate::error::LabError;
 use crate::progress::Progress;
@@ -36,14 +37,14 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
         | RecordError::Output { .. }
         | RecordError::Unwritable { .. } => LabError::usage(e),
         RecordError::Interrupted => {
-            eprintln!("note: {e}");
+            note(format_args!("note: {e}"));
             LabError::Stopped
         }
         e => LabError::failed(e),
     })?;
     // The recorded program owns standard output; what we have to say goes beside it.
     for line in said::lines(&report, args) {
-        eprintln!("{}", printable(&line));
+        note(printable(&line));
     }
     if let Ended::Unwritable(e) = &report.ended {
         return Err(LabError::failed(format_args!(
@@ -108,7 +109,7 @@ impl Listener for Screen {
         crate::interrupt::hurried()
     }
     fn say(&self, line: &str) {
-        self.0.suspend(|| eprintln!("note: {}", printable(line)));
+        self.0.suspend(|| note(format_args!("note: {}", printable(line))));
     }
     fn progress(&self, p: &record::Progress) {
         let seconds = p.elapsed.as_secs_f64();

@@ -27,7 +27,9 @@ pub(super) fn duration(switch: &str, text: &str) -> Result<Duration, LabError> {
         _ => f64::NAN,
     };
     let seconds = digits.parse::<f64>().map_or(f64::NAN, |n| n * factor);
-    Duration::try_from_secs_f64(seconds).map_err(|_| {
+    let duration = Duration::try_from_secs_f64(seconds).ok();
+    // The recorder is told in milliseconds, as a number of 64 bits.
+    duration.filter(|d| u64::try_from(d.as_millis()).is_ok()).ok_or_else(|| {
         LabError::usage(format_args!(
             "{switch} {text}: not a duration; write a number and ms, s, m or h, e.g. 30s"
         ))
@@ -58,7 +60,7 @@ mod tests {
         let of = |text| duration("--for", text).ok().map(|d| d.as_millis());
         let all = ["250ms", "10s", "1.5m", "1h", "7"].map(of);
         assert_eq!(all, [250, 10_000, 90_000, 3_600_000, 7_000].map(Some));
-        for bad in ["", "s", "-1s", "5 parsecs", "1d", "nan", "1e300h"] {
+        for bad in ["", "s", "-1s", "5 parsecs", "1d", "nan", "1e300h", "1e17s"] {
             let e = duration("--for", bad).expect_err("nonsense").to_string();
             assert!(e.starts_with(&format!("--for {bad}: ")), "{e}");
         }
