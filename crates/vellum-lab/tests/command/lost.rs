@@ -91,6 +91,20 @@ fn a_recording_goes_on_where_nobody_reads_its_notes() {
     assert_eq!(status.code(), Some(2));
 }
 
+/// The name may be taken by the time the program is over: by the program itself, for one.
+#[test]
+fn a_trace_that_cannot_get_its_name_stays_under_the_other() {
+    let trace = Temporary::new("taken.vt");
+    let said = record(&["-o", trace.path(), "--", "mkdir", "-p", trace.path()]).output();
+    let said = said.expect("runs");
+    std::fs::remove_dir(&trace.0).expect("the program has made it");
+    let there = Temporary::new("taken.vt.partial");
+    let err = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(1), "{err}");
+    assert!(err.contains(&format!("it is whole, under the name {}", there.path())), "{err}");
+    assert!(vellum_trace::read_totals(&there.0).is_ok_and(|sums| !sums.partial), "{err}");
+}
+
 /// Whoever calls the command may keep a pipe open as its input, and send nothing.
 #[test]
 fn input_that_never_ends_is_told_and_ctrl_c_ends_the_wait() {

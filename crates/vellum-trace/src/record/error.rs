@@ -34,6 +34,15 @@ pub enum RecordError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The trace is whole and cannot get its name.
+    Unnamed {
+        /// The name given.
+        out: PathBuf,
+        /// Where the trace is.
+        there: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// The program is not an x86_64 executable or a script for one.
     WrongProgram(PathBuf),
     /// qemu-x86_64 is not installed.
@@ -113,6 +122,12 @@ impl fmt::Display for RecordError {
                 f,
                 "{}: no file can be made there: {source}; give -o another name",
                 out.display()
+            ),
+            RecordError::Unnamed { out, there, source } => write!(
+                f,
+                "{}: the trace cannot get that name: {source}; it is whole, under the name {}",
+                out.display(),
+                there.display()
             ),
             RecordError::WrongProgram(p) => write!(
                 f,

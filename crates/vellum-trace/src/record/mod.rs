@@ -186,7 +186,10 @@ fn finish(
     }
     let sums = read_totals(&trace.partial.0).map_err(|e| stopped(Some(e)))?;
     let bytes = std::fs::metadata(&trace.partial.0).map_err(io_error("looking at the trace"))?;
-    std::fs::rename(&trace.partial.0, &trace.out).map_err(io_error("naming the trace"))?;
+    if let Err(source) = std::fs::rename(&trace.partial.0, &trace.out) {
+        let there = trace.partial.keep();
+        return Err(RecordError::Unnamed { out: trace.out, there, source });
+    }
     let natively = native.zip(trace.native);
     Ok(RecordReport {
         out: trace.out,

@@ -10,9 +10,16 @@ pub(super) const META: &str = ".meta";
 /// Removes a file when the recording is over, however it ended.
 pub(super) struct Temporary(pub(super) PathBuf);
 
+impl Temporary {
+    /// Leaves the file where it is.
+    pub(super) fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
+}
+
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // It may have been renamed away; then there is nothing to do.
+        // It may have been renamed away, or kept; then there is nothing to do.
         let _ = std::fs::remove_file(&self.0);
     }
 }
