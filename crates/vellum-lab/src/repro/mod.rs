@@ -12,12 +12,12 @@
 //! | `summary` | a line or two of it for the first screen |
 //! | `basis` | marks from machine files, and guesses halved and doubled |
 //! | `side` | work done two at a time |
-//! | `fixture` | the library, booted on a simulated machine |
-//! | `bench` | a small program there, counted |
+//! | `fixture`, `bench` | the library, booted on a simulated machine; a small program there |
 //! | `clear` | clearing in extents |
 //! | `colour` | coloured zero pages |
 //! | `hugezero` | huge pages and tables of zeros |
 //! | `cursor` | a cursor of a page trie, from the failed lookup to the insertion |
+//! | `heldout` | published runs that had no part in any machine file |
 
 pub mod basis;
 pub mod bench;
@@ -26,6 +26,7 @@ pub mod colour;
 mod context;
 pub mod cursor;
 pub mod fixture;
+pub mod heldout;
 pub mod hugezero;
 pub mod json;
 pub mod page;
@@ -36,5 +37,10 @@ pub mod text;
 pub use context::{Context, PublishedExperiment};
 
 /// All of them, in the order they are run.
-pub const EXPERIMENTS: &[PublishedExperiment] =
-    &[clear::EXPERIMENT, colour::EXPERIMENT, hugezero::EXPERIMENT, cursor::EXPERIMENT];
+pub const EXPERIMENTS: &[PublishedExperiment] = &[
+    clear::EXPERIMENT,
+    colour::EXPERIMENT,
+    hugezero::EXPERIMENT,
+    cursor::EXPERIMENT,
+    heldout::EXPERIMENT,
+];

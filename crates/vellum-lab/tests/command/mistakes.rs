@@ -381,7 +381,7 @@ fn help_is_help_and_not_an_error() {
         );
     }
     let repro = vellum(&["repro", "--help"]).out;
-    for name in ["clear", "colour", "hugezero", "cursor"] {
+    for name in ["clear", "colour", "hugezero", "cursor", "heldout"] {
         assert!(repro.lines().any(|l| l.trim_start().starts_with(name)), "{name}: {repro}");
     }
 }

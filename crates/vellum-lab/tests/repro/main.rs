@@ -7,4 +7,5 @@ mod experiment;
 mod clear;
 mod colour;
 mod cursor;
+mod heldout;
 mod hugezero;

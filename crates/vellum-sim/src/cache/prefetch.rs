@@ -25,6 +25,8 @@ pub struct PrefetchShape {
     pub train: u32,
     /// Lines it is ahead at most, 1 to 63.
     pub depth: u32,
+    /// Whether the misses of page walks train it, too.
+    pub walks: bool,
 }
 
 /// Most pages that a prefetcher follows.
@@ -103,6 +105,11 @@ impl Prefetcher {
             sets: Divider::new(cache.sets, cache.index),
             ways: cache.ways as usize,
         }
+    }
+
+    /// Whether it watches the misses of page walks.
+    pub fn watches_walks(&self) -> bool {
+        self.shape.walks
     }
 
     /// The first level missed a line; returns what to fetch.

@@ -8,7 +8,7 @@ const CACHE: Geometry =
     Geometry { sets: 64, ways: 2, policy: Policy::Lru, index: Index::Modulo, seed: 1 };
 
 fn prefetcher(streams: u32, train: u32, depth: u32) -> Prefetcher {
-    Prefetcher::new(PrefetchShape { streams, train, depth }, &CACHE)
+    Prefetcher::new(PrefetchShape { streams, train, depth, walks: false }, &CACHE)
 }
 
 /// The lines fetched at each of these misses.

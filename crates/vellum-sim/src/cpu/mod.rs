@@ -10,7 +10,7 @@ pub(crate) mod access;
 mod counters;
 mod handle;
 mod hints;
-mod prefetch;
+pub(crate) mod prefetch;
 mod price;
 mod program;
 pub(crate) mod translate;

@@ -38,6 +38,15 @@ fn wrong<T>(
     Err((key.into(), wrong.into(), mend.into()))
 }
 
+/// What is wrong with the text of a file, and in which line.
+pub(super) fn syntax(file: &str, text: &str, e: &toml::de::Error) -> MachineError {
+    MachineError::Syntax {
+        file: file.to_string(),
+        line: e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() + 1),
+        message: e.message().trim().replace('\n', ", "),
+    }
+}
+
 /// Bytes a machine file may have; the presets have some 10,000.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -58,24 +67,14 @@ impl Machine {
 
     /// Reads the text of a machine file; `file` is its name in messages.
     pub fn parse(file: &str, text: &str) -> Result<Machine, MachineError> {
-        let syntax = |e: toml::de::Error| MachineError::Syntax {
-            file: file.to_string(),
-            line: e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() + 1),
-            message: e.message().trim().replace('\n', ", "),
-        };
-        let machine: Machine = toml::from_str(text).map_err(syntax)?;
-        machine.finish(file, toml::from_str(text).map_err(syntax)?)
+        let machine: Machine = toml::from_str(text).map_err(|e| syntax(file, text, &e))?;
+        machine.finish(file, toml::from_str(text).map_err(|e| syntax(file, text, &e))?)
     }
 
     /// Reads a changed tree of a machine file.
     pub(super) fn from_tree(file: &str, tree: toml::Table) -> Result<Machine, MachineError> {
-        let syntax = |e: toml::de::Error| MachineError::Syntax {
-            file: file.to_string(),
-            line: 1,
-            message: e.message().trim().replace('\n', ", "),
-        };
-        let machine: Machine = Value::Table(tree.clone()).try_into().map_err(syntax)?;
-        machine.finish(file, tree)
+        let machine = Value::Table(tree.clone()).try_into::<Machine>();
+        machine.map_err(|e| syntax(file, "", &e))?.finish(file, tree)
     }
 
     fn finish(mut self, file: &str, tree: toml::Table) -> Result<Machine, MachineError> {

@@ -1,8 +1,9 @@
-//! Changing one constant: a result that rests on a guess is shown with the guess halved and
-//! doubled.
+//! Changing a machine: one constant, since a result that rests on a guess is shown with the guess
+//! halved and doubled; or some, for a machine that differs from another in them.
 
-use toml::Value;
+use toml::{Table, Value};
 
+use super::check::syntax;
 use super::error::MachineError;
 use super::spec::Machine;
 
@@ -23,6 +24,16 @@ impl Machine {
     pub fn with(&self, key: &str, text: &str) -> Result<Machine, MachineError> {
         let parsed = text.parse::<Value>().unwrap_or_else(|_| Value::String(text.to_string()));
         self.changed(key, |_| Some(parsed))
+    }
+
+    /// The machine with the constants of `text` in place of its own, or beside them. The text is a
+    /// part of a machine file: each constant in it has its value, its basis and its source. An
+    /// array replaces an array. `file` is its name in messages.
+    pub fn overlaid(&self, file: &str, text: &str) -> Result<Machine, MachineError> {
+        let part: Table = toml::from_str(text).map_err(|e| syntax(file, text, &e))?;
+        let mut tree = self.tree.clone();
+        lay(&mut tree, part);
+        Machine::from_tree(file, tree)
     }
 
     fn changed(
@@ -58,6 +69,18 @@ impl Machine {
             return Err(error("not a table", "give a machine file"));
         };
         Machine::from_tree(&self.file, tree)
+    }
+}
+
+/// Puts constants over those of a table; sections are gone into.
+fn lay(table: &mut Table, part: Table) {
+    for (key, value) in part {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) if !new.contains_key("basis") => {
+                lay(old, new);
+            }
+            (_, value) => _ = table.insert(key, value),
+        }
     }
 }
 

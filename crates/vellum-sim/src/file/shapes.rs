@@ -110,7 +110,9 @@ impl Machine {
     /// The prefetcher of each core, if there is one.
     pub fn prefetcher(&self) -> Option<PrefetchShape> {
         let spec = self.prefetch.as_ref()?;
-        Some(PrefetchShape { streams: *spec.streams, train: *spec.train, depth: *spec.depth })
+        let walks = spec.walks.as_ref().is_some_and(|walks| **walks);
+        let (streams, train, depth) = (*spec.streams, *spec.train, *spec.depth);
+        Some(PrefetchShape { streams, train, depth, walks })
     }
 
     /// The memory nodes.

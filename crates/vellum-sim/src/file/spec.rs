@@ -145,6 +145,8 @@ pub struct PrefetchSpec {
     pub train: Constant<u32>,
     /// Lines it is ahead of the last miss at most, 1 to 63.
     pub depth: Constant<u32>,
+    /// Whether page walks train it, too. Left out: they do not.
+    pub walks: Option<Constant<bool>>,
 }
 
 /// `[tlb]`

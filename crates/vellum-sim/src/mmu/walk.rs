@@ -9,8 +9,9 @@ use vellum::machine::Use;
 
 use super::format::{Format, Meaning};
 use super::fresh::{flags_of, offset_of, size_of_level};
-use crate::cache::{Agent, Kind, Level};
+use crate::cache::{Agent, Kind, Level, Prefetcher};
 use crate::cpu::Kind as Access;
+use crate::cpu::prefetch::Miss;
 use crate::machine::SimState;
 use crate::memory::Ticks;
 use crate::oracle::Rule;
@@ -41,6 +42,10 @@ impl<F: Format> SimState<F> {
         }
         if served.write_backs > 0 {
             self.write_back(c);
+        }
+        let watched = |p: &Prefetcher| p.watches_walks();
+        if served.level != Level::L1 && self.cpus[c].prefetcher.as_deref().is_some_and(watched) {
+            time = self.walk_trains(c, line, Miss { level: served.level, latency: time }, after);
         }
         self.cpus[c].counts.walk_reads[level] += time;
         time

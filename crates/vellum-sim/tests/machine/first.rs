@@ -135,7 +135,7 @@ fn a_load_joins_a_line_that_is_on_its_way_even_where_others_have_pushed_it_out()
 #[test]
 fn it_works_beside_a_prefetcher() {
     let mut parts = machine(FirstLevel { predicts_ways: true, ..refill(3) });
-    parts.prefetch = Some(PrefetchShape { streams: 4, train: 2, depth: 4 });
+    parts.prefetch = Some(PrefetchShape { streams: 4, train: 2, depth: 4, walks: false });
     let row = apart((0..4096).map(|n| A + n * 64));
     let (cycles, counts) = run(&parts, &row);
     assert!(counts.get("prefetches") > Some(0) && cycles > 4096);

@@ -77,7 +77,7 @@ fn a_file_may_have_a_prefetcher_whose_three_constants_all_must_be_possible() {
         tiny_with("[tlb.l1i]", &format!("[prefetch]\n{lines}"))
     };
     let machine = section([("streams", "32"), ("train", "3"), ("depth", "20")]).expect("valid");
-    let shape = PrefetchShape { streams: 32, train: 3, depth: 20 };
+    let shape = PrefetchShape { streams: 32, train: 3, depth: 20, walks: false };
     assert_eq!(machine.prefetcher(), Some(shape));
     for key in ["prefetch.streams", "prefetch.train", "prefetch.depth"] {
         assert!(machine.constants().iter().any(|row| row.key == key), "{key}");
@@ -96,9 +96,34 @@ fn a_file_may_have_a_prefetcher_whose_three_constants_all_must_be_possible() {
         let message = message.to_string();
         assert!(message.contains(say) && message.contains(key), "'{message}' lacks '{say}'");
     }
+    let walks = machine.overlaid("walks.toml", &format!("[prefetch]\n{}", line("walks", "true")));
+    assert_eq!(walks.expect("valid").prefetcher(), Some(PrefetchShape { walks: true, ..shape }));
     let message =
         section([("streams", "32"), ("train", "3"), ("ahead", "20")]).expect_err("no key");
     assert!(message.to_string().contains("unknown field `ahead`"), "{message}");
+}
+
+#[test]
+fn a_part_of_a_file_laid_over_a_machine_replaces_its_constants_and_adds_what_it_lacked() {
+    let tiny = file::preset("tiny").expect("valid");
+    let lay = |text: &str| tiny.overlaid("part.toml", text);
+    let text = "name = \"mine\"\n[llc]\n".to_owned() + &line("ways", "4") + "[prefetch]\n";
+    let shape = [("streams", "32"), ("train", "3"), ("depth", "20")].map(|(k, v)| line(k, v));
+    let machine = lay(&(text + &shape.concat())).expect("valid");
+    assert_eq!((machine.name.as_str(), *machine.llc.ways), ("mine", 4));
+    assert_eq!(machine.llc.ways.source, "a choice", "the source goes with the value");
+    assert_eq!(machine.llc.size, tiny.llc.size, "what is not named stays");
+    assert!(machine.prefetcher().is_some() && tiny.prefetcher().is_none());
+    assert_eq!(machine.constants().len(), tiny.constants().len() + 3);
+    for (text, says) in [
+        ("[llc]\nwayz = { value = 4, basis = \"guess\", source = \"x\" }\n", "wayz"),
+        ("[llc]\nways = 4\n", "part.toml"),
+        ("\n[llc\n", "part.toml:2: "),
+        ("[llc]\nways = { value = 65, basis = \"guess\", source = \"x\" }\n", "65 ways"),
+    ] {
+        let message = lay(text).expect_err("refused").to_string();
+        assert!(message.contains(says), "'{message}' lacks '{says}'");
+    }
 }
 
 #[test]

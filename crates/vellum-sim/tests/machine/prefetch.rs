@@ -20,7 +20,7 @@ const PAGE: u64 = 64;
 /// All memory of the test: one page of 2 MiB.
 const LINES: u64 = 32768;
 
-const SHAPE: PrefetchShape = PrefetchShape { streams: 4, train: 2, depth: 16 };
+const SHAPE: PrefetchShape = PrefetchShape { streams: 4, train: 2, depth: 16, walks: false };
 
 /// One CPU with an L1D of 4 KiB, an L2 of 32 KiB and a last level of 128 KiB.
 fn machine(prefetch: Option<PrefetchShape>) -> Parts {
@@ -210,6 +210,43 @@ fn the_kernel_does_not_train_it_and_finds_no_time_saved() {
     .unwrap_or_else(|stop| panic!("{stop}"));
     let total = sim.total();
     assert_eq!((total.get("prefetches"), total.get("lines_cleared")), (Some(0), Some(32 * 64)));
+}
+
+/// A load in each of many pages: each walk reads an entry, eight of them in a line.
+#[test]
+fn walks_train_it_where_the_machine_says_so_and_then_find_their_tables_in_the_second_level() {
+    let pages = 8 * 512;
+    let run = |prefetch| {
+        let mut parts = machine(prefetch);
+        parts.core.walkers = 1;
+        let sim = SimMachine::<X86>::build(&parts, Options::default()).expect("it can be built");
+        let next = Cell::new(16);
+        let ran = sim.solo(0, |cpu| {
+            let k = Kernel::new(&sim, &next, 1);
+            let pfn = k.data();
+            (0..pages).for_each(|n| k.set_at(A + n * 4096, 1, Entry::Leaf(pfn, RO)));
+            k.load();
+            let (start, before) = (cpu.now(), sim.counters(0));
+            (0..pages).for_each(|n| {
+                cpu.access(A + n * 4096, 8, Kind::Load, true).expect("mapped");
+            });
+            (cpu.now() - start, sim.counters(0).since(&before))
+        });
+        sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
+        ran.unwrap_or_else(|stop| panic!("{stop}"))
+    };
+    let (plain, none) = run(None);
+    let (blind, unseen) = run(Some(SHAPE));
+    assert_eq!((blind, unseen.get("prefetches")), (plain, Some(0)), "left out: it sees no walk");
+    let (ahead, counts) = run(Some(PrefetchShape { walks: true, ..SHAPE }));
+    let get = |counts: &Counters, name| counts.get(name).expect("a counter");
+    // Two lines of each table train it.
+    assert_eq!(get(&counts, "prefetches"), 8 * 62);
+    assert_eq!(get(&counts, "prefetch_hits"), 8 * 62);
+    assert_eq!(get(&counts, "l1d_walk_miss"), get(&none, "l1d_walk_miss"), "L1 is as it was");
+    let saved = plain - ahead;
+    let most = 8 * 62 * (MEMORY - L2);
+    assert!(saved <= most && saved > most * 9 / 10, "{saved} of {most} cycles");
 }
 
 /// Prefetched lines push others out of the caches of all kinds; the audit finds them sound, and

@@ -8,7 +8,7 @@
 
 use vellum::addr::Order;
 
-pub(super) type Switches = &'static [(&'static str, &'static str)];
+pub(crate) type Switches = &'static [(&'static str, &'static str)];
 
 /// A row: what is run, what was published, what is stated of it.
 #[derive(Clone, Copy)]
@@ -26,18 +26,19 @@ pub(super) struct Case {
 }
 
 /// The kernel before the posting.
-pub(super) const BEFORE: Switches =
+pub(crate) const BEFORE: Switches =
     &[("clear.unit", "page"), ("clear.stores", "cached"), ("preempt", "voluntary")];
-pub(super) const BATCHES: Switches = &[("clear.batch", "8M"), ("clear.stores", "cached")];
-const WHOLE: Switches = &[("preempt", "full"), ("clear.stores", "cached")];
+pub(crate) const BATCHES: Switches = &[("clear.batch", "8M"), ("clear.stores", "cached")];
+pub(crate) const WHOLE: Switches = &[("preempt", "full"), ("clear.stores", "cached")];
 const LONG: Switches = &[("clear.batch", "32M"), ("clear.stores", "cached")];
 pub(super) const AROUND: Switches = &[("clear.stores", "bypass")];
 
-const HUGE: &[&str] = &["costs.clear_page_line", "costs.clear_extent_line", "costs.work.large"];
-const GIANT: &[&str] =
+pub(crate) const HUGE: &[&str] =
+    &["costs.clear_page_line", "costs.clear_extent_line", "costs.work.large"];
+pub(crate) const GIANT: &[&str] =
     &["costs.clear_next_line", "costs.clear_extent_line", "costs.elision_threshold"];
 /// Where no length elides, a line of an extent is all there is.
-const ELIDED: &[&str] = &[
+pub(crate) const ELIDED: &[&str] = &[
     "costs.clear_next_line",
     "costs.clear_extent_line",
     "costs.clear_elided_line",

@@ -9,6 +9,7 @@ mod measured;
 mod sim;
 mod touch;
 
+pub(super) use cases::{BATCHES, BEFORE, ELIDED, GIANT, HUGE, Switches, WHOLE};
 pub use footprint::FOOTPRINT;
 pub use touch::{TouchedByte, touch};
 

@@ -15,6 +15,9 @@ mod summary;
 mod twin;
 mod workloads;
 
+pub(super) use prose::TEST_ONE_MISSES;
+pub(super) use workloads::{TURNS, in_a_row};
+
 use super::context::PublishedExperiment;
 
 /// The experiment.

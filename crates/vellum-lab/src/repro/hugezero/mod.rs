@@ -13,6 +13,8 @@ pub mod rss;
 mod sim;
 mod summary;
 
+pub(super) use sim::CYCLES;
+
 use super::context::PublishedExperiment;
 
 /// The experiment.

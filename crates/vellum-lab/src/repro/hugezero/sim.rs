@@ -20,7 +20,7 @@ const WALKS: [&str; 3] = ["tlb.l1d.banks", "tlb.l1d.fracture", "tlb.l2.banks"];
 /// And misses.
 const MISSES: [&str; 4] = ["l1d", "l2", "tlb.l1d", "tlb.l2"];
 /// And cycles.
-pub(super) const CYCLES: [&str; 7] = ["core", "l1d", "l2", "llc", "tlb.l1d", "tlb.l2", "tlb.walk"];
+pub(crate) const CYCLES: [&str; 7] = ["core", "l1d", "l2", "llc", "tlb.l1d", "tlb.l2", "tlb.walk"];
 
 /// What is run for resident memory, by its name on the page.
 pub(super) const LOADS: [(&str, RssLoad); 4] = [
