@@ -2,8 +2,8 @@
 //!
 //! A machine file is set by figures from before a mechanism and by sources that never saw it; the
 //! experiments beside this one show what it then says of the posting it was made for. Here it is
-//! held against runs of other editions, people and processors. Each runs on a preset in which
-//! nothing but that run's own old column and outside facts is changed, and has a limit for its
+//! held against runs of other editions, people and processors. Each runs on a preset that is
+//! changed by that run's own old column, outside facts and marked guesses, and has a limit for its
 //! error. No constant may follow a new column; a run that misses is shown as it is.
 //!
 //! | file | what |
