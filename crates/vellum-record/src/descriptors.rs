@@ -24,8 +24,11 @@ pub fn apart(keep: c_int) -> bool {
         // SAFETY: plain numbers; what is closed is this thread's alone from the first call on.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
     };
-    // Of a pipe that is held here nobody would see the end.
-    close(keep + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE)
-        && close(libc::STDERR_FILENO + 1, keep.cast_unsigned() - 1, 0)
-        && close(0, libc::STDOUT_FILENO.cast_unsigned(), 0)
+    let is_apart = close(keep + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE);
+    if is_apart {
+        // Of a pipe that is held here nobody would see the end. The first range may be empty.
+        close(libc::STDERR_FILENO + 1, keep.cast_unsigned() - 1, 0);
+        close(0, libc::STDOUT_FILENO.cast_unsigned(), 0);
+    }
+    is_apart
 }
