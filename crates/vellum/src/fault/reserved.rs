@@ -32,8 +32,7 @@ impl<M: Machine> Reserved<'_, M> {
         want: &AllocRequest,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
-        let m = &self.machine;
-        let pfn = self.frames.alloc(m, Order::BASE, want)?;
+        let pfn = self.frames.alloc_base(epoch, want)?;
         self.clear_page(pfn, seen.va);
         if self.install(seen, pfn, Order::BASE, ask.access, epoch) {
             let counters = self.counters_here();

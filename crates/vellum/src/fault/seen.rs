@@ -123,10 +123,21 @@ impl<M: Machine> Faults<M> {
     /// Whether what was seen still holds. Under the node's lock, inside the epoch of the descent.
     #[inline(always)]
     pub fn still(&self, seen: &Seen<'_>) -> bool {
+        self.still_unedited(seen).is_some()
+    }
+
+    /// The same; says whether nothing of the space was edited, so that what was seen beside the
+    /// entry holds, too. `None` if the entry's part does not.
+    #[inline(always)]
+    pub fn still_unedited(&self, seen: &Seen<'_>) -> Option<bool> {
         let spot = &seen.spot;
-        !spot.node.state().dead()
-            && self.machine.entry(spot.node.pfn, spot.slot) == spot.raw
-            && self.same_region(seen)
+        if spot.node.state().dead() || self.machine.entry(spot.node.pfn, spot.slot) != spot.raw {
+            return None;
+        }
+        if seen.space.is_unedited(seen.edits) {
+            return Some(true);
+        }
+        self.still_region(seen.space, seen.va, (spot.node.pfn, spot.region)).then_some(false)
     }
 
     /// Whether the region that was seen still decides, and faults may change entries. Under the

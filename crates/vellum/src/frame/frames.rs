@@ -76,10 +76,18 @@ impl Frames {
         unsafe { *self.home.get_unchecked(cpu) as usize }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn magazine(&self, cpu: usize, node: usize) -> &Magazine {
         assert!(cpu < self.cpus && node < self.nodes);
         // SAFETY: `init` laid out `cpus * nodes` magazines, and both are in range.
         unsafe { self.magazines.add(cpu * self.nodes + node).as_ref() }
+    }
+}
+
+impl Record {
+    /// The records of frames that follow each other, if all of them are of the first node.
+    #[inline]
+    pub fn run_of<const N: usize>(frames: &Frames, first: Pfn) -> Option<&[Record; N]> {
+        frames.node[0].records(first)
     }
 }

@@ -3,7 +3,7 @@
 //! The guard is held for the change alone. Whoever finds it taken looks again some times, and then
 //! leaves the epoch: who holds the guard may be waiting for that.
 
-use crate::addr::{Order, Pfn};
+use crate::addr::Pfn;
 use crate::frame::{Data, Record};
 use crate::machine::Machine;
 use crate::object::record::ObjectRecord;
@@ -86,5 +86,5 @@ pub(super) fn entry_for(
     if !record.has_page(index) {
         return Err(InsertError::Index);
     }
-    TrieEntry::new(pfn, Order::BASE).ok_or(InsertError::Index)
+    Ok(TrieEntry::page(pfn))
 }

@@ -34,5 +34,5 @@ pub use record::{Object, ObjectPart, ReadPattern};
 pub use trie::{
     INDEX_END, InsertError, NodeReserve, PageMark, Shape, Trie, TrieEntry, TriePlace, TrieReader,
 };
-pub(crate) use trie::{Run, page_in};
+pub(crate) use trie::{Run, clean_page_in, clean_run_in, page_in};
 pub use tries::Tries;

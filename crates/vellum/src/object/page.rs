@@ -2,16 +2,16 @@
 
 use crate::addr::{Order, Pfn, Va};
 use crate::error::NoMemory;
-use crate::frame::{AllocRequest, Data, SlabRef};
+use crate::frame::{AllocRequest, Data, Record, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::object::at_place::{AtPlace, entry_for};
-use crate::object::record::owner_of;
+use crate::object::record::{ObjectRecord, owner_of};
 use crate::object::{
     BLOCK_PAGES, InsertError, ObjectBlock, ObjectIo, ObjectLayer, PageMark, TrieEntry, TriePlace,
     Tries,
 };
 use crate::rmap::object_page::ObjectFrame;
-use crate::stats::Counter;
+use crate::stats::{Counter, CpuCounters};
 use crate::sync::{Above, EpochGuard, Object, Token};
 
 /// Pages that are looked at under the guard at once, beside those that are frozen. Basis: a guess;
@@ -77,21 +77,21 @@ impl<M: Machine> ObjectLayer<M> {
 
     /// The same for an object without a pager, inside the epoch in which a lookup found nothing,
     /// and from where it ended; the page. `None`, and nothing was done, where that is not to be had
-    /// at once.
-    #[inline(never)]
+    /// at once. `counters` are this CPU's. In line, for faults.
+    #[inline(always)]
     pub fn make_page_near<'e>(
         &'e self,
-        (object, index): (SlabRef, u64),
+        (object, record): (SlabRef, &'e ObjectRecord),
         place: TriePlace<'e>,
         (want, va): (&AllocRequest, Va),
+        counters: &CpuCounters,
         epoch: &'e EpochGuard<'_, M>,
-    ) -> Option<Pfn> {
-        let pfn = self.take_zeros((object, index), (want, va)).ok()?;
-        let record = self.object(object);
+    ) -> Option<(Pfn, &'e Record)> {
+        let (pfn, index) = (self.frames.alloc_base(epoch, want).ok()?, want.index);
+        let frame = zeros_in(self, pfn, (object, index), va);
         let place = if self.config.alloc_cursor { place } else { TriePlace::START };
         // Made anew for the seldom case, so that the other one needs no memory for it.
         let at = || AtPlace { objects: self, record, index, place };
-        let counters = self.counters_here();
         match at().fill(pfn, epoch) {
             Some(true) => counters.add(Counter::CursorKept, 1),
             Some(false) if at().insert(pfn, epoch).is_some() => {}
@@ -101,19 +101,17 @@ impl<M: Machine> ObjectLayer<M> {
             }
         }
         counters.add(Counter::ShmemPages, 1);
-        Some(pfn)
+        Some((pfn, frame))
     }
 
     /// A frame of zeros for a page of an object, which the request says.
-    #[inline]
     pub(super) fn take_zeros(
         &self,
         (object, index): (SlabRef, u64),
         (want, va): (&AllocRequest, Va),
     ) -> Result<Pfn, NoMemory> {
         let pfn = self.frames.alloc(&self.machine, Order::BASE, want)?;
-        self.clear_page(pfn, va);
-        Data::init(self.frames.record(pfn), Order::BASE, owner_of(object), index);
+        zeros_in(self, pfn, (object, index), va);
         Ok(pfn)
     }
 
@@ -151,9 +149,8 @@ impl<M: Machine> ObjectLayer<M> {
             let mut top = Token::top();
             let mut guard = Tries::new(self).lock(&self.object(object).trie, &mut top);
             let mut cursor = guard.cursor();
-            if let Some(old) = cursor.lookup(index)
-                && let Some(entry) = TrieEntry::new(new, Order::BASE)
-            {
+            if let Some(old) = cursor.lookup(index) {
+                let entry = TrieEntry::page(new);
                 let dirty = old.is_marked(PageMark::Dirty);
                 cursor.replace(if dirty { entry.with_mark(PageMark::Dirty) } else { entry });
             }
@@ -254,4 +251,18 @@ impl<M: Machine> ObjectLayer<M> {
         self.count_object_pages(record, -(pages.len() as i64));
         self.count(Counter::DirtyPages, -dirty);
     }
+}
+
+/// Makes a fresh frame one of zeros for a page of an object; the frame's record.
+#[inline(always)]
+fn zeros_in<M: Machine>(
+    objects: &ObjectLayer<M>,
+    pfn: Pfn,
+    (object, index): (SlabRef, u64),
+    va: Va,
+) -> &Record {
+    objects.clear_page(pfn, va);
+    let frame = objects.frames.record(pfn);
+    Data::init(frame, Order::BASE, owner_of(object), index);
+    frame
 }

@@ -281,7 +281,7 @@ impl Packed {
     pub fn is_private_anywhere(self) -> bool {
         self.0 >> 16 & 0xff == 0
     }
-    #[inline]
+    #[inline(always)]
     pub fn numa(self) -> Option<NumaPolicy> {
         let kind = self.0 >> 16 & 0x7;
         if kind == 0 {

@@ -160,20 +160,29 @@ impl<L: LockLevel> Lock<L> {
 
     /// As [`lock_inside`](Lock::lock_inside), if nobody holds the lock, or whoever does gives it
     /// back within so many further looks.
-    #[inline]
+    #[inline(always)]
     pub fn try_lock_inside<'a, M: Machine, H: Above<L>>(
         &'a self,
         epoch: &'a EpochGuard<'_, M>,
         above: &'a mut Token<H>,
-        (key, mut looks): (u64, u32),
+        (key, looks): (u64, u32),
     ) -> Option<Guard<'a, L, M, true>> {
         let _ = above;
         let m = epoch.machine();
-        while !self.acquire(m) {
-            looks = looks.checked_sub(1)?;
-            m.relax();
+        if !self.acquire(m) {
+            self.acquire_within(m, looks)?;
         }
         Some(Guard { lock: self, m, token: Token::new(key) })
+    }
+
+    /// Looks again, so many times at most.
+    #[cold]
+    #[inline(never)]
+    fn acquire_within<M: Machine>(&self, m: &M, looks: u32) -> Option<()> {
+        (0..looks).find_map(|_| {
+            m.relax();
+            self.acquire(m).then_some(())
+        })
     }
 
     /// Takes the lock if nobody holds it.

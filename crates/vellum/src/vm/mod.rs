@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 
 use crate::addr::{Pfn, Va};
 use crate::clear::Clear;
-use crate::config::{Config, NumaPolicy, ZeroHuge};
+use crate::config::{Config, MOST_AROUND, NumaPolicy, ZeroHuge};
 use crate::entry::Codec;
 use crate::error::{InitError, ReserveError};
 use crate::fault::Faults;
@@ -114,11 +114,16 @@ impl<M: Machine> Vm<M> {
     ///   [`deactivate`](Vm::deactivate) or `exit`; or else neither the frames nor `meta` are used
     ///   for anything until every CPU has loaded another root and dropped its translations.
     ///   Dropping touches no CPU: one that still runs a space goes on walking its tables.
-    pub unsafe fn new(machine: M, config: Config, meta: NonNull<u8>) -> Result<Vm<M>, InitError> {
+    pub unsafe fn new(
+        machine: M,
+        mut config: Config,
+        meta: NonNull<u8>,
+    ) -> Result<Vm<M>, InitError> {
         let parts = Parts::of(machine.topology())?;
         if !meta.cast::<u8>().as_ptr().addr().is_multiple_of(parts.whole.align()) {
             return Err(InitError::Unaligned);
         }
+        config.file_around = config.file_around.min(MOST_AROUND);
         let rules = machine.rules();
         let levels = config.levels.unwrap_or(rules.levels);
         if levels != rules.levels || !(4..=5).contains(&levels) {

@@ -1,6 +1,6 @@
 //! What each call of the allocator promises.
 
-use vellum::unstable::Mark;
+use vellum::unstable::{Mark, Record};
 use vellum_testkit::prelude::*;
 
 const DATA: AllocRequest = AllocRequest::kernel(Use::Data);
@@ -403,4 +403,16 @@ fn memory_that_is_not_aligned_is_refused() {
     // SAFETY: the call refuses before it touches anything.
     let refused = unsafe { Frames::new(&t, meta.base().add(8)) };
     assert_eq!(refused.err(), Some(InitError::Unaligned));
+}
+
+#[test]
+fn records_lie_side_by_side_only_inside_of_the_first_node() {
+    // Frames 512 to 711, and 712 to 911.
+    let fx = on(nodes(1, &[(512, 200), (712, 200)]));
+    let has = |first| Record::run_of::<5>(&fx.frames, Pfn(first)).is_some();
+    assert_eq!([511, 512, 707, 708, 711, 712].map(has), [false, true, true, false, false, false]);
+    let records = Record::run_of::<5>(&fx.frames, Pfn(600)).expect("frames of the first node");
+    for (record, n) in records.iter().zip(0..) {
+        assert!(std::ptr::eq(record, fx.frames.record(Pfn(600 + n))), "record {n}");
+    }
 }

@@ -52,6 +52,28 @@ fn holes<C: Arch>() {
     f.end([]);
 }
 
+on_both!(in_a_run, a_run_of_pages_around_a_fault_is_mapped_without_the_one_that_is_grabbed);
+
+fn in_a_run<C: Arch>() {
+    // All of a table, and so many pages that they lie in one large node.
+    let f = anonymous::<C>(512 * KIB4);
+    for page in 0..100u64 {
+        f.fx.vm.objects().write(&f.object, page * KIB4, &(page + 1).to_le_bytes()).1.unwrap();
+    }
+    // It has the table made.
+    f.poke(17, 18).unwrap();
+    let held = grab(&f, 72, 1, GrabWait::Never).unwrap();
+    assert_eq!(f.peek(64), Ok(65));
+    let mapped = (64..80).filter(|&n| f.fx.frame_at(&f.space, page_at(n)).is_some());
+    assert!(mapped.eq((64..80).filter(|&n| n != 72)));
+    f.fx.vm.objects().release(held, false);
+    assert_eq!(f.peek(72), Ok(73));
+    let frames = [70, 71, 72, 73, 74].map(|n| f.fx.frame_at(&f.space, page_at(n)).unwrap().0);
+    assert_eq!(frames, [0, 1, 2, 3, 4].map(|n| frames[0] + n), "else this tests no run");
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}
+
 on_both!(busy, who_does_not_wait_gets_the_pages_before_a_busy_one);
 
 fn busy<C: Arch>() {

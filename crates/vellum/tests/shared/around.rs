@@ -152,3 +152,69 @@ fn a_page_around_is_that_of_its_own_index_in_large_objects_too() {
     fx.vm.objects().discard(object);
     fx.end([space]);
 }
+
+on_both!(wherever, each_page_around_is_its_own_wherever_its_frame_lies);
+
+/// Pages whose frames follow each other, go down, are far apart, are missing, were mapped before,
+/// or by another space: around each fault all that are there are mapped, each with its own bytes.
+fn wherever<C: Arch>() {
+    const PAGES: u64 = 512;
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let fx = around::<C>([2, 3, 4, 6][seed as usize % 4]);
+        let block = 1 << [2, 3, 4, 6][seed as usize % 4];
+        let object = fx.object(PAGES * KIB4);
+        // In order, but for pieces that are made earlier or later, in one direction or the other.
+        let mut order: Vec<u64> = (0..PAGES).collect();
+        for _ in 0..random.below(40) {
+            let (at, to) = (random.below(PAGES) as usize, random.below(PAGES) as usize);
+            let len = random.below(9).min(PAGES - at.max(to) as u64) as usize;
+            let piece: Vec<u64> = order.drain(at..at + len).collect();
+            let to = to.min(order.len());
+            let is_back = random.below(2) == 0;
+            let piece: Vec<u64> = if is_back { piece.into_iter().rev().collect() } else { piece };
+            order.splice(to..to, piece);
+        }
+        let absent: Vec<u64> = (0..PAGES).filter(|_| random.below(24) == 0).collect();
+        for &n in order.iter().filter(|n| !absent.contains(n)) {
+            let word = (n + 1).to_le_bytes();
+            assert_eq!(fx.vm.objects().write(&object, n * KIB4, &word).1, Ok(()));
+        }
+        let space = fx.with_object(AT, PAGES * KIB4, &object);
+        let other = fx.with_object(AT, PAGES * KIB4, &object);
+        let mut there = vec![false; PAGES as usize];
+        let is_mapped = |n: u64| fx.frame_at(&space, page_at(n)).is_some();
+        for step in 0..200 {
+            let n = random.below(PAGES);
+            if absent.contains(&n) {
+                continue;
+            }
+            let fault = |space, access| match fx.vm.fault(space, page_at(n), access) {
+                Ok(Fault::Object | Fault::Spurious) => {}
+                other => panic!("seed {seed}, step {step}, page {n}: {other:?}"),
+            };
+            match random.below(4) {
+                0 => fault(&space, Access::Write),
+                1 => fault(&other, Access::Read),
+                _ => {
+                    let was_there = there[n as usize];
+                    fault(&space, Access::Read);
+                    let around = n / block * block..(n / block + 1) * block;
+                    for page in around.filter(|page| !was_there && !absent.contains(page)) {
+                        there[page as usize] = true;
+                    }
+                }
+            }
+            there[n as usize] |= is_mapped(n);
+            let expected: Vec<u64> = (0..PAGES).filter(|n| there[*n as usize]).collect();
+            let found: Vec<u64> = (0..PAGES).filter(|n| is_mapped(*n)).collect();
+            assert_eq!(found, expected, "seed {seed}, step {step}, after page {n}");
+        }
+        for n in (0..PAGES).filter(|n| there[*n as usize]) {
+            assert_eq!(fx.peek(&space, page_at(n)), Ok(n + 1), "seed {seed}");
+        }
+        fx.check(&[&space, &other]);
+        fx.vm.objects().discard(object);
+        fx.end([space, other]);
+    }
+}

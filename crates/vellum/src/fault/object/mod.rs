@@ -1,6 +1,7 @@
 //! Faults in regions that map an object, and taking an object's pages out of every space.
 
 mod around;
+mod beside;
 mod block;
 mod device;
 mod page;

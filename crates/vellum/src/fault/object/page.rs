@@ -62,9 +62,9 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             match FindPage(self.0).present_in(record, index, &epoch, counters) {
                 Present::Page { pfn, frame, dirty, place } if record.still_has(index) => {
                     if !ask.writes() && self.maps_around(ask) {
-                        let page = Some(FoundPage { pfn, frame, dirty, place });
-                        // In memory, where other pages are mapped without.
-                        let step = Around(self.0).map(&{ seen }, (record, index), page, &epoch);
+                        let page = FoundPage { pfn, frame, dirty, place };
+                        let at = (record, index);
+                        let step = Around(self.0).map(seen, at, page, &epoch, counters);
                         return self.counted(step, ask, counters);
                     }
                     let attrs = if dirty { seen.attrs.noted() } else { seen.attrs };
@@ -74,10 +74,10 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
                 }
                 Present::Ahead => return Ok(Step::FetchNext),
                 Present::Absent(place) if record.pager().is_none() => {
-                    let want = AllocRequest { use_: Use::Object, index, ..self.want(&seen) };
-                    let zeros = (&want, ask.va);
-                    if let Some(pfn) = self.make_page_near((object, index), place, zeros, &epoch) {
-                        let page = (pfn, self.frames.record(pfn));
+                    let policy = seen.attrs.numa().unwrap_or(self.config.numa);
+                    let want = AllocRequest { policy, index, use_: Use::Object, optional: false };
+                    let (at, zeros) = ((object, record), (&want, ask.va));
+                    if let Some(page) = self.make_page_near(at, place, zeros, counters, &epoch) {
                         let flags = entry_flags(&seen, ask.access, false);
                         let step = self.map_found(&seen, page, flags, &epoch, counters);
                         return self.counted(step, ask, counters);
@@ -205,8 +205,7 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             && seen.region.object_at(ask.va) == Some((object, index))
             && seen.attrs.allows(ask.access)
         {
-            // The fault is served, whatever comes of this.
-            let _ = Around(self.0).map(&seen, (self.object(object), index), None, epoch);
+            Around(self.0).map_others(seen, (self.object(object), index), epoch);
         }
         Ok(step)
     }
@@ -564,7 +563,7 @@ pub(super) fn entry_flags(seen: &Seen<'_>, access: Access, noted: bool) -> Flags
 
 /// The same by the attributes that decide about the page.
 #[inline(always)]
-fn flags_by(attrs: Packed, access: Access) -> Flags {
+pub(super) fn flags_by(attrs: Packed, access: Access) -> Flags {
     let (write, exec) = (attrs.gives_writes(), attrs.rights().exec);
     Flags { write, exec, accessed: true, dirty: write && access == Access::Write }
 }

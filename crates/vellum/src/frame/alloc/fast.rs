@@ -16,7 +16,9 @@ use crate::error::NoMemory;
 use crate::frame::alloc::request::AllocRequest;
 use crate::frame::alloc::slow::Alloc;
 use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::NumaNode;
 use crate::machine::{Act, Machine, Work};
+use crate::sync::EpochGuard;
 
 impl Frames {
     /// Takes a naturally aligned block. Its contents and its record are whatever its last user
@@ -44,6 +46,28 @@ impl Frames {
         got
     }
 
+    /// The same of a base frame, in line, for who is in an epoch and so is not preempted.
+    ///
+    /// # Errors
+    /// As [`alloc`](Frames::alloc).
+    #[inline(always)]
+    pub fn alloc_base<M: Machine>(
+        &self,
+        epoch: &EpochGuard<'_, M>,
+        request: &AllocRequest,
+    ) -> Result<Pfn, NoMemory> {
+        let m = epoch.machine();
+        let cpu = m.cpu();
+        let node = self.home(cpu);
+        if let NumaPolicy::Local = request.policy
+            && node < self.nodes
+            && let Some(index) = self.magazine(cpu, node).pop(m)
+        {
+            return Ok(popped(m, self.node(node), index, request));
+        }
+        self.alloc(m, Order::BASE, request)
+    }
+
     /// A block of the node wanted, or else as [`alloc_past_stack`](Frames::alloc_past_stack).
     #[inline(always)]
     fn alloc_on<M: Machine>(
@@ -58,10 +82,7 @@ impl Frames {
             && node < self.nodes
             && let Some(index) = self.magazine(cpu, node).pop(m)
         {
-            m.work(Work::Magazine, 1);
-            let pfn = self.node(node).pfn(index);
-            m.becomes(pfn, order, request.use_);
-            Ok(pfn)
+            Ok(popped(m, self.node(node), index, request))
         } else {
             self.alloc_past_stack(m, cpu, node, order, request)
         }
@@ -129,4 +150,13 @@ impl Frames {
         m.becomes(pfn, order, request.use_);
         Ok(pfn)
     }
+}
+
+/// The frame that a magazine for a node gave.
+#[inline(always)]
+fn popped<M: Machine>(m: &M, node: &NumaNode, index: u32, request: &AllocRequest) -> Pfn {
+    m.work(Work::Magazine, 1);
+    let pfn = node.pfn(index);
+    m.becomes(pfn, Order::BASE, request.use_);
+    pfn
 }

@@ -138,6 +138,16 @@ impl NumaNode {
         unsafe { self.records.add((pfn.0 - self.first) as usize).as_ref() }
     }
 
+    /// The records of frames that follow each other, if all of them are of the node.
+    #[inline]
+    pub fn records<const N: usize>(&self, first: Pfn) -> Option<&[Record; N]> {
+        if !self.has(first) || !self.has(first.add(N as u64 - 1)) {
+            return None;
+        }
+        // SAFETY: as in `record`, of all of them.
+        Some(unsafe { self.records.add((first.0 - self.first) as usize).cast().as_ref() })
+    }
+
     #[inline]
     pub fn counters(&self) -> &NodeCounters {
         // SAFETY: given to `place`, made of atomics.

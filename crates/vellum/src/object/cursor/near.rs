@@ -10,13 +10,14 @@ use super::standing::Standing;
 use crate::machine::Machine;
 use crate::object::trie::edit::Edit;
 use crate::object::trie::marks::set_mark;
+use crate::object::trie::node::Node;
 use crate::object::trie::word::{LEAF_LEVEL, PageMark, TrieEntry, Word};
 use crate::object::trie::{InsertError, TriePlace};
 use crate::sync::atomic::Ordering::Relaxed;
 
 impl<'t> TriePlace<'t> {
     /// What most insertions are: a free slot in the node of the place.
-    #[inline]
+    #[inline(always)]
     pub(in super::super) fn fill<M: Machine>(
         self,
         edit: Edit<'t, M>,
@@ -24,16 +25,20 @@ impl<'t> TriePlace<'t> {
         entry: TrieEntry,
     ) -> bool {
         let Some(node) = self.node() else { return false };
-        let header = edit.objects.header(node);
-        let covers = (index ^ header.base()) >> node.word.top() == 0;
-        if header.is_dead() || !covers || node.word.level() > LEAF_LEVEL {
+        if node.word.level() != 0 {
+            return fill_above(edit, node, index, entry);
+        }
+        // As there, where all that depends on the level is known.
+        let (header, last) = (edit.objects.header(node), node.word.last());
+        if !header.covers(index & !(last as u64), 0) {
             return false;
         }
-        if !edit.fill_slot(node.slot_of(index), header, entry.at(index)) {
-            return false;
+        let slot = node.slot(index as usize & last);
+        let filled = edit.fill_slot(slot, header, entry.at(index));
+        if filled {
+            edit.count_inserted(1);
         }
-        edit.count_inserted(1);
-        true
+        filled
     }
 
     /// Sets a mark of the entry at an index, which was found here, and says whether that changed
@@ -57,6 +62,25 @@ impl<'t> TriePlace<'t> {
         }
         Some(changes)
     }
+}
+
+/// [`fill`](TriePlace::fill) in a node of any level.
+#[inline(never)]
+fn fill_above<'t, M: Machine>(
+    edit: Edit<'t, M>,
+    node: Node<'t>,
+    index: u64,
+    entry: TrieEntry,
+) -> bool {
+    let header = edit.objects.header(node);
+    if !header.covers(index, node.word.top()) || node.word.level() > LEAF_LEVEL {
+        return false;
+    }
+    let filled = edit.fill_slot(node.slot_of(index), header, entry.at(index));
+    if filled {
+        edit.count_inserted(1);
+    }
+    filled
 }
 
 impl<'t, M: Machine> TrieGuard<'t, M> {

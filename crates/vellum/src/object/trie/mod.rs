@@ -27,7 +27,7 @@ mod validate;
 pub(super) mod word;
 
 pub use insert::InsertError;
-pub(crate) use read::{Run, page_in};
+pub(crate) use read::{Run, clean_page_in, clean_run_in, page_in};
 pub use read::{TriePlace, TrieReader};
 pub use supply::NodeReserve;
 pub use validate::Shape;

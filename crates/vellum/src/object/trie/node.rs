@@ -66,6 +66,16 @@ impl<'a> Node<'a> {
         unsafe { core::slice::from_raw_parts(self.slots.add(first).as_ptr(), count - first) }
     }
 
+    /// So many slots from one on, if it has them.
+    #[inline]
+    pub fn run(self, first: usize, count: usize) -> Option<&'a [AtomicU64]> {
+        if first + count > self.slots() {
+            return None;
+        }
+        // SAFETY: as in `slot`; the last one is below the number of slots.
+        Some(unsafe { core::slice::from_raw_parts(self.slots.add(first).as_ptr(), count) })
+    }
+
     #[inline]
     pub fn load(self, number: usize) -> Word {
         Word(self.slot(number).load(Ordering::Relaxed))
@@ -97,6 +107,12 @@ impl Header<'_> {
     #[inline]
     pub fn is_dead(self) -> bool {
         self.0[1].load(Ordering::Relaxed) & DEAD != 0
+    }
+    /// Whether the node covers an index, by the lowest bit above its slots' (`Word::top`), and is
+    /// not dead: no index has the bit that says so.
+    #[inline]
+    pub fn covers(self, index: u64, top: u32) -> bool {
+        (self.0[1].load(Ordering::Relaxed) ^ index) >> top == 0
     }
     pub fn set_dead(self) {
         let base = self.0[1].load(Ordering::Relaxed);

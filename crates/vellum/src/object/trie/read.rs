@@ -20,6 +20,7 @@ use super::Trie;
 use super::edit::prefix;
 use super::node::{Node, step};
 use super::word::{INDEX_END, LOW_BITS, TrieEntry, Word};
+use crate::addr::Pfn;
 use crate::machine::Machine;
 use crate::object::layer::ObjectLayer;
 use crate::stats::Counter;
@@ -68,12 +69,10 @@ impl<'r> TriePlace<'r> {
     /// the lookup.
     #[inline(always)]
     pub fn slots_around(self, found: u64, before: u64, after: u64) -> Option<&'r [AtomicU64]> {
-        let node = self.node?;
-        let slot = node.word.digit(found);
-        if node.word.level() != 0 || before > slot as u64 {
-            return None;
-        }
-        node.slots_from(found - before).get(..(before + after) as usize)
+        let node = self.node.filter(|node| node.word.level() == 0)?;
+        let (slot, count) = (found as usize & node.word.last(), (before + after) as usize);
+        let first = slot.checked_sub(before as usize)?;
+        node.run(first, count)
     }
 
     /// The lowest node on the way to the index.
@@ -95,6 +94,24 @@ pub(crate) enum Run<'e> {
 pub(crate) fn page_in(slot: &AtomicU64) -> Option<TrieEntry> {
     let word = Word(slot.load(Acquire));
     (!word.is_empty()).then(|| word.entry())
+}
+
+/// The page that is in such a slot just now, if it is not dirty.
+#[inline(always)]
+pub(crate) fn clean_page_in(slot: &AtomicU64) -> Option<Pfn> {
+    let word = Word(slot.load(Acquire));
+    word.is_clean_entry().then(|| word.entry().pfn())
+}
+
+/// The first of the pages that are in such slots of a node just now, if none is dirty and they lie
+/// one after the other in memory.
+#[inline(always)]
+pub(crate) fn clean_run_in<const N: usize>(slots: &[AtomicU64; N]) -> Option<Pfn> {
+    let first = Word(slots[0].load(Acquire));
+    // No index in a node has the low bits of another's: what is added to them stays there.
+    let is_next =
+        |n: usize| slots[n].load(Acquire) == first.0.wrapping_add(n as u64 * Word::NEXT_PAGE);
+    (first.is_clean_entry() && (1..N).all(is_next)).then(|| first.entry().pfn())
 }
 
 impl<'e, M: Machine> Look<'e, M> {
@@ -209,13 +226,22 @@ impl<'t, M: Machine> TrieReader<'t, M> {
 
     /// What is at an index, or covers it. What is there throughout is found; what is found was
     /// there at a moment of the call.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&self, index: u64) -> Option<TrieEntry> {
         let mut visits = 0;
-        let look = self.look();
-        let (leaf, last) = look.descend(index, None, &mut visits);
+        let (leaf, last) = self.look().descend(index, None, &mut visits);
         self.visits.set(self.visits.get() + visits);
-        look.is_at(leaf, last, index).then(|| leaf.entry())
+        let is_high = last.is_some_and(|node| node.word.is_high());
+        if leaf.is_page_of(index) && index >> LOW_BITS == 0 && !is_high {
+            return Some(leaf.entry());
+        }
+        self.entry_below(leaf, last, index)
+    }
+
+    /// The entry of an index where a descent has ended, if it is there.
+    #[inline(never)]
+    fn entry_below(&self, leaf: Word, last: Option<Node<'_>>, index: u64) -> Option<TrieEntry> {
+        self.look().is_at(leaf, last, index).then(|| leaf.entry())
     }
 
     /// As `lookup`, beginning where the last one ended.

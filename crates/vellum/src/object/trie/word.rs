@@ -87,6 +87,12 @@ impl TrieEntry {
         }
         Some(TrieEntry(LEAF | size << ORDER_SHIFT | first.0 << PFN_SHIFT))
     }
+    /// A base page of a frame of the machine's, without marks.
+    #[inline]
+    pub(in super::super) fn page(frame: Pfn) -> TrieEntry {
+        debug_assert!(frame.0 < PFN_END, "a frame of no machine");
+        TrieEntry(LEAF | frame.0 << PFN_SHIFT)
+    }
     /// The first frame.
     #[inline]
     pub const fn pfn(self) -> Pfn {
@@ -132,6 +138,9 @@ pub(in super::super) struct Word(pub u64);
 
 impl Word {
     pub const EMPTY: Word = Word(0);
+    /// From a page's word to that of the next index, if the page there is the next in memory and
+    /// has the same marks.
+    pub const NEXT_PAGE: u64 = 1 << PFN_SHIFT | 1 << LOW_SHIFT;
 
     /// A reference to a node: its physical address, its level, its first index.
     pub fn node(address: u64, is_large: bool, level: u32, base: u64) -> Word {
@@ -152,6 +161,11 @@ impl Word {
     #[inline]
     pub fn is_leaf(self) -> bool {
         self.0 & TAG == LEAF
+    }
+    /// Of a slot of base pages: whether there is one that is not dirty.
+    #[inline]
+    pub fn is_clean_entry(self) -> bool {
+        self.0 & (LEAF | PageMark::Dirty.bit()) == LEAF
     }
     /// Of a node: whether it is a large one.
     #[inline]
@@ -186,8 +200,12 @@ impl Word {
     #[inline]
     pub fn is_leaf_of(self, index: u64) -> bool {
         // Most are base pages.
+        self.is_page_of(index) || self.is_block_of(index)
+    }
+    /// Whether this is the leaf of a base page that has the low bits of an index.
+    #[inline]
+    pub fn is_page_of(self, index: u64) -> bool {
         (self.0 ^ (index << LOW_SHIFT | LEAF)) & (LOW << LOW_SHIFT | 3 << ORDER_SHIFT | TAG) == 0
-            || self.is_block_of(index)
     }
     /// Whether this is the leaf of a base page that has no marks.
     #[inline]
