@@ -20,3 +20,23 @@ fn clean_ones<C: Arch>() {
     f.fx.check(&[&f.space]);
     f.end([]);
 }
+
+on_both!(whole_table, so_they_are_where_the_object_has_all_of_a_table);
+
+fn whole_table<C: Arch>() {
+    // With the 64 pages past it, as many as a table has; and one large node has the pages.
+    let f = paged::<C>(448 * KIB4);
+    (0..128).for_each(|n| assert_eq!(f.word(n), Ok(n + 1)));
+    for page in [70, 79] {
+        let (_, done) = f.fx.vm.objects().write(&f.object, page * KIB4, &900u64.to_le_bytes());
+        assert_eq!(done, Ok(()));
+    }
+    assert_eq!((f.peek(100), f.peek(75)), (Ok(101), Ok(76)), "the first one makes the table");
+    let is_mapped = |n: &u64| f.fx.frame_at(&f.space, page_at(*n)).is_some();
+    assert!((64..80).all(|n| is_mapped(&n)));
+    let is_writable = |n: &u64| f.fx.leaf(&f.space, page_at(*n)).flags.write;
+    assert_eq!((64..80).filter(is_writable).collect::<Vec<_>>(), [70, 79]);
+    assert_eq!([70, 71].map(|n| f.peek(n)), [Ok(900), Ok(72)]);
+    f.fx.check(&[&f.space]);
+    f.end([]);
+}
