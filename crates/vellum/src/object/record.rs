@@ -334,11 +334,12 @@ impl ObjectRecord {
         index < self.pages()
     }
 
-    /// The same of an index at which a page was found.
+    /// The size in bytes, if it covers some of the page at an index where one was found.
     #[inline]
-    pub fn still_has(&self, index: u64) -> bool {
+    pub fn size_beyond(&self, index: u64) -> Option<u64> {
+        let bytes = self.bytes();
         // Does not wrap: such an index is below `INDEX_END`.
-        index << PAGE_SHIFT < self.bytes()
+        (index << PAGE_SHIFT < bytes).then_some(bytes)
     }
 
     /// Whether the caller may take pages out: nobody else does until [`ObjectRecord::end_change`].

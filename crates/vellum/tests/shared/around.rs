@@ -1,5 +1,8 @@
 //! A read fault maps what the object has around its page (`file.around`).
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::scope;
+
 use vellum_testkit::prelude::*;
 
 const READ: Attrs = Attrs::anonymous(Rights::READ);
@@ -217,4 +220,60 @@ fn wherever<C: Arch>() {
         fx.vm.objects().discard(object);
         fx.end([space, other]);
     }
+}
+
+/// While a thread has a page and those around it mapped, again and again, another cuts the object
+/// before that page and makes it longer. One size decides about all that a fault maps, so no entry
+/// is counted that is not there, and none is missing.
+fn beside_a_resize(page: u64, end: u64) {
+    const ROUNDS: u64 = 50_000;
+    let fx = fixture_of::<X86_64>(
+        2,
+        4096,
+        Config { file_around: Order::new(4).unwrap(), ..Config::default() },
+    );
+    let object = object_without(&fx, 100, &[]);
+    let space = fx.with_object(AT, 512 * KIB4, &object);
+    // It makes the table.
+    read(&fx, &space, 64);
+    let (is_over, mut random) = (AtomicBool::new(false), Random::new(1));
+    scope(|threads| {
+        let faults = threads.spawn(|| {
+            fx.run_on(0);
+            while !is_over.load(SeqCst) {
+                match fx.vm.fault(&space, page_at(page), Access::Read) {
+                    Ok(Fault::Object | Fault::Spurious) | Err(FaultError::Beyond) => {}
+                    other => panic!("{other:?}"),
+                }
+                fx.vm.advise(&space, page_at(page), KIB4, Advice::DontNeed).unwrap();
+            }
+        });
+        fx.run_on(1);
+        for _ in 0..ROUNDS {
+            if faults.is_finished() {
+                break;
+            }
+            (0..random.below(500)).for_each(|_| std::hint::spin_loop());
+            fx.vm.objects().resize(&object, end * KIB4).unwrap();
+            fx.vm.objects().resize(&object, 100 * KIB4).unwrap();
+            for n in [page + 1, page] {
+                assert_eq!(fx.vm.objects().write(&object, n * KIB4, &[1]).1, Ok(()));
+            }
+        }
+        is_over.store(true, SeqCst);
+    });
+    fx.run_on(0);
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
+}
+
+#[test]
+fn a_cut_at_the_first_page_of_a_block_is_counted() {
+    beside_a_resize(16, 16);
+}
+
+#[test]
+fn a_cut_amid_a_block_is_counted() {
+    beside_a_resize(20, 18);
 }

@@ -34,6 +34,13 @@ pub(crate) struct FoundPage<'e> {
     pub place: TriePlace<'e>,
 }
 
+/// An object whose size was asked once. It is the size that decides about all pages of a fault.
+#[derive(Clone, Copy)]
+pub(crate) struct SizedObject<'e> {
+    pub object: &'e ObjectRecord,
+    pub bytes: u64,
+}
+
 /// What was mapped.
 #[derive(Default)]
 struct Mapped {
@@ -74,12 +81,12 @@ impl<'v, M: Machine> Around<'v, M> {
     pub fn map(
         self,
         seen: Seen<'v>,
-        (object, index): (&'v ObjectRecord, u64),
+        (SizedObject { object, bytes }, index): (SizedObject<'v>, u64),
         FoundPage { pfn, frame, dirty, place }: FoundPage<'v>,
         epoch: &'v EpochGuard<'_, M>,
         counters: &CpuCounters,
     ) -> Result<Step, FaultError> {
-        let (spot, bytes) = (seen.spot, object.bytes());
+        let spot = seen.spot;
         let (before, after) = self.reach(spot.slot, index, bytes);
         let mut top = Token::top();
         let _guard = spot.node.lock_inside(epoch, &mut top);
@@ -110,6 +117,7 @@ impl<'v, M: Machine> Around<'v, M> {
                     BesideFault(self.0).map(next, tail, leaf, &mut beside);
                 }
                 let Beside { skipped, more, .. } = beside;
+                // All but the fault's own, which is one of them.
                 mapped.add_all(Mapped { entries: slots.len() as u64 - 1, more });
                 if skipped != 0 {
                     mapped.entries -= u64::from(skipped.count_ones());
@@ -132,10 +140,10 @@ impl<'v, M: Machine> Around<'v, M> {
     pub fn map_others(
         self,
         seen: Seen<'v>,
-        (object, index): (&'v ObjectRecord, u64),
+        (SizedObject { object, bytes }, index): (SizedObject<'v>, u64),
         epoch: &'v EpochGuard<'_, M>,
     ) {
-        let (spot, bytes) = (seen.spot, object.bytes());
+        let spot = seen.spot;
         let (before, after) = self.reach(spot.slot, index, bytes);
         let mut top = Token::top();
         let _guard = spot.node.lock_inside(epoch, &mut top);
@@ -151,13 +159,13 @@ impl<'v, M: Machine> Around<'v, M> {
         self.machine.work(Work::Entry, mapped.entries);
     }
 
-    /// How many pages before that of a fault lie in the block around it, and how many from it on:
-    /// up to the end of the block, and of the object.
+    /// How many pages before that of a fault lie in the block around it, and how many from it on,
+    /// itself the first: up to the end of the block, and of the object, whose size covers it.
     #[inline(always)]
     fn reach(self, slot: usize, index: u64, bytes: u64) -> (u64, u64) {
         let block = self.config.file_around.frames();
         let in_block = slot as u64 & (block - 1);
-        let after = (block - in_block).min(pages_of(bytes).saturating_sub(index));
+        let after = (block - in_block).min(pages_of(bytes) - index);
         (in_block.min(index), after)
     }
 

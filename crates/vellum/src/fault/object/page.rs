@@ -19,7 +19,7 @@ use core::iter;
 use crate::addr::{Level, Order, Pfn};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
-use crate::fault::object::around::{Around, FoundPage};
+use crate::fault::object::around::{Around, FoundPage, SizedObject};
 use crate::fault::object::{BlockFault, Split};
 use crate::fault::reserved::Reserved;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
@@ -60,17 +60,20 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
         if let Some((object, index)) = seen.region.object_at(seen.va) {
             let (record, counters) = (self.object(object), self.counters_here());
             match FindPage(self.0).present_in(record, index, &epoch, counters) {
-                Present::Page { pfn, frame, dirty, place } if record.still_has(index) => {
-                    if !ask.writes() && self.maps_around(ask) {
-                        let page = FoundPage { pfn, frame, dirty, place };
-                        let at = (record, index);
-                        let step = Around(self.0).map(seen, at, page, &epoch, counters);
+                Present::Page { pfn, frame, dirty, place } => {
+                    // One size for all that is mapped, which is asked after the page was found.
+                    if let Some(bytes) = record.size_beyond(index) {
+                        if !ask.writes() && self.maps_around(ask) {
+                            let page = FoundPage { pfn, frame, dirty, place };
+                            let at = (SizedObject { object: record, bytes }, index);
+                            let step = Around(self.0).map(seen, at, page, &epoch, counters);
+                            return self.counted(step, ask, counters);
+                        }
+                        let attrs = if dirty { seen.attrs.noted() } else { seen.attrs };
+                        let flags = flags_by(attrs, ask.access);
+                        let step = self.map_found(&seen, (pfn, frame), flags, &epoch, counters);
                         return self.counted(step, ask, counters);
                     }
-                    let attrs = if dirty { seen.attrs.noted() } else { seen.attrs };
-                    let flags = flags_by(attrs, ask.access);
-                    let step = self.map_found(&seen, (pfn, frame), flags, &epoch, counters);
-                    return self.counted(step, ask, counters);
                 }
                 Present::Ahead => return Ok(Step::FetchNext),
                 Present::Absent(place) if record.pager().is_none() => {
@@ -205,7 +208,14 @@ impl<'v, M: Machine> ObjectFault<'v, M> {
             && seen.region.object_at(ask.va) == Some((object, index))
             && seen.attrs.allows(ask.access)
         {
-            Around(self.0).map_others(seen, (self.object(object), index), epoch);
+            let record = self.object(object);
+            if let Some(bytes) = record.size_beyond(index) {
+                Around(self.0).map_others(
+                    seen,
+                    (SizedObject { object: record, bytes }, index),
+                    epoch,
+                );
+            }
         }
         Ok(step)
     }
