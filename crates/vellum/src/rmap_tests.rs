@@ -2,6 +2,7 @@
 
 use crate::rmap::attachment::Attach;
 use crate::sync::Token;
+use crate::sync::atomic::Ordering::SeqCst;
 use crate::testkit::prelude::*;
 
 #[test]
@@ -39,4 +40,30 @@ fn a_child_that_its_fork_has_not_finished_is_nobody_elses_to_look_into() {
     record.finish_child();
     fx.vm.objects().discard(object);
     fx.end([space, child]);
+}
+
+#[test]
+fn a_page_that_is_mapped_too_often_is_left_out_of_those_around_a_fault() {
+    let fx = fixture(2048, Config::default());
+    let object = fx.object(512 * KIB4);
+    for page in 0..128u64 {
+        fx.vm.objects().write(&object, page * KIB4, &(page + 1).to_le_bytes()).1.unwrap();
+    }
+    let space = fx.with_object(AT, 512 * KIB4, &object);
+    // It makes the table.
+    assert_eq!(fx.peek(&space, page_at(100)), Ok(101));
+    let grabbed = fx.vm.objects().grab(&object, 72 * KIB4, 1, GrabWait::Never).unwrap();
+    let count = fx.vm.layers.frames.record(grabbed.frames()[0]).word(1);
+    fx.vm.objects().release(grabbed, false);
+    count.fetch_add(1 << 31, SeqCst);
+    assert_eq!(fx.peek(&space, page_at(64)), Ok(65));
+    let mapped = (64..80).filter(|&n| fx.frame_at(&space, page_at(n)).is_some());
+    assert!(mapped.eq((64..80).filter(|&n| n != 72)));
+    assert_eq!(fx.vm.fault(&space, page_at(72), Access::Read), Err(FaultError::NoMemory));
+    count.fetch_sub(1 << 31, SeqCst);
+    fx.check(&[&space]);
+    assert_eq!(fx.peek(&space, page_at(72)), Ok(73));
+    fx.check(&[&space]);
+    fx.vm.objects().discard(object);
+    fx.end([space]);
 }
