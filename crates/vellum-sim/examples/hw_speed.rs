@@ -130,6 +130,7 @@ fn main() {
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
         mispredict: Ticks::ZERO,
+        last_level_line: Ticks::ZERO,
     };
     let mut core = Core::new(overlap);
     time("core: 4 instructions and a hit", |_| (core.retire(4) + core.hit(false)).0);

@@ -36,9 +36,19 @@ pub(super) struct Chain<'a> {
 
 /// One line in four of the first `bytes`, in random order, 4 MiB after 4 MiB.
 pub(super) fn lines(bytes: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..bytes.max(2 * SPACING)).step_by(SPACING).collect();
+    shuffled(bytes, SPACING)
+}
+
+/// Every line of the first `bytes`, in such an order. Neighbours that are fetched along are lines
+/// of the chase, too, so that it needs as much of a cache as it has lines.
+pub(super) fn all_lines(bytes: usize) -> Vec<usize> {
+    shuffled(bytes, LINE)
+}
+
+fn shuffled(bytes: usize, spacing: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..bytes.max(2 * spacing)).step_by(spacing).collect();
     let mut rng = Rng::new(1);
-    places.chunks_mut(BLOCK / SPACING).for_each(|block| rng.shuffle(block));
+    places.chunks_mut(BLOCK / spacing).for_each(|block| rng.shuffle(block));
     places
 }
 
@@ -69,6 +79,14 @@ impl Chain<'_> {
         Figure::settle(|| pieces(&mut at))
     }
 
+    /// A step of one chase on the way through all places, once they were all visited: the mean, and
+    /// not the fastest part, since some of them may be in a cache.
+    pub(super) fn mean_step(&self) -> f64 {
+        let round = || _ = chase([self.starts[0]], self.places.len());
+        round();
+        fastest(3, self.places.len(), round)
+    }
+
     /// A step of any of [`CHAINS`] chases at once.
     pub(super) fn step_of_many(&self) -> Figure {
         let mut at = self.starts;
@@ -79,25 +97,25 @@ impl Chain<'_> {
     /// all are flushed before they are gone through once. `None` where programs cannot flush.
     pub(super) fn cold_steps(&self) -> Option<[Figure; 2]> {
         let (places, each) = (self.places.len(), self.places.len() / CHAINS);
-        let settle = |run: &dyn Fn()| {
-            let turn = || {
-                flush(self.area, self.places.iter().copied())?;
-                Some(fastest(1, places, run))
-            };
-            turn()?;
-            let best = || (0..COLD_PIECES).filter_map(|_| turn()).fold(f64::INFINITY, f64::min);
-            Some(Figure::settle(best))
-        };
-        let one = settle(&|| _ = chase([self.starts[0]], places))?;
-        Some([one, settle(&|| _ = chase(self.starts, each))?])
+        let one = self.cold(COLD_PIECES, || _ = chase([self.starts[0]], places))?;
+        Some([one, self.cold(COLD_PIECES, || _ = chase(self.starts, each))?])
     }
-}
 
-impl Chain<'_> {
-    /// Two places far apart, after all were put out of the caches; `None` where programs cannot.
-    pub(super) fn flushed_ends(&self) -> Option<(*const usize, *const usize)> {
-        flush(self.area, self.places.iter().copied())?;
-        Some((self.starts[0], self.starts[CHAINS / 2]))
+    /// What each place takes in a run that goes through all of them and finds them in no cache:
+    /// the fastest of some. `None` where programs cannot flush.
+    pub(super) fn cold(&self, runs: u32, run: impl Fn()) -> Option<Figure> {
+        let turn = || {
+            flush(self.area, self.places.iter().copied())?;
+            Some(fastest(1, self.places.len(), &run))
+        };
+        turn()?;
+        let best = || (0..runs).filter_map(|_| turn()).fold(f64::INFINITY, f64::min);
+        Some(Figure::settle(best))
+    }
+
+    /// Where its places are, and these.
+    pub(super) fn memory(&self) -> (*const u8, &[usize]) {
+        (self.area.at(0).cast_const(), self.places)
     }
 }
 
@@ -147,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_chain_visits_every_place_once_before_it_returns() {
-        for places in [lines(1), lines(9 << 20), pages(1), pages(700)] {
+        for places in [lines(1), lines(9 << 20), all_lines(1 << 20), pages(1), pages(700)] {
             let area = Area::new(16 << 20, false).expect("memory");
             let chain = Chain::new(&area, &places);
             let mut sorted = places.clone();

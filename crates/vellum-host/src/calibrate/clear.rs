@@ -32,6 +32,21 @@ pub struct LineTimes {
     pub copied: Figure,
     /// Read in a row from memory.
     pub read: Figure,
+    /// Read in a row from the last level.
+    pub read_cached: Figure,
+    /// Read in a row with a little other work after each.
+    pub brisk: Paced,
+    /// The same with more of it.
+    pub slow: Paced,
+}
+
+/// What a line takes that is read in a row with other work after it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Paced {
+    /// From memory.
+    pub cold: Figure,
+    /// From the first level: the time of the other work.
+    pub hot: Figure,
 }
 
 /// Measures in the first `bytes` of an area, all of it touched; a part of `cached` bytes stays in
@@ -69,16 +84,25 @@ pub(super) fn measure(area: &Area, bytes: usize, cached: usize) -> LineTimes {
         }
     };
     let read = |pages: &[usize]| {
-        // SAFETY: words of the area.
-        let word = |at: usize| unsafe { area.at(at).cast::<u64>().read_volatile() };
-        let lines = pages.iter().flat_map(|&page| (page..page + PAGE).step_by(LINE));
-        black_box(lines.fold(0u64, |sum, at| sum.wrapping_add(word(at))));
+        let mut sum = 0u64;
+        words(area, pages, |word| sum = sum.wrapping_add(word));
+        black_box(sum);
     };
-    let again = || {
+    let paced = |rounds: usize| {
+        let run = |pages: &[usize]| {
+            let mut state = 1;
+            words(area, pages, |word| state = other_work(state, rounds) ^ word >> 63);
+            black_box(state);
+        };
+        run(&[0]);
+        let hot = Figure::settle(|| fastest(8, PAGE / LINE, || run(&[0])));
+        Paced { cold: cold(&in_a_row, &run), hot }
+    };
+    let again = |act: &dyn Fn(&[usize])| {
         let reach = cached.next_multiple_of(HUGE).min(bytes);
         let pages: Vec<usize> = (0..reach).step_by(PAGE).collect();
-        by_page(&pages);
-        Figure::settle(|| fastest(8, reach / LINE, || by_page(&pages)))
+        act(&pages);
+        Figure::settle(|| fastest(8, reach / LINE, || act(&pages)))
     };
     LineTimes {
         upwards: cold(&in_a_row, &by_page),
@@ -89,10 +113,37 @@ pub(super) fn measure(area: &Area, bytes: usize, cached: usize) -> LineTimes {
             fence();
         }),
         scattered: cold(&|at| far(at).collect(), &by_page),
-        cached: again(),
+        cached: again(&by_page),
+        read_cached: again(&read),
         copied: cold(&in_a_row, &copied),
         read: cold(&in_a_row, &read),
+        brisk: paced(1),
+        slow: paced(6),
     }
+}
+
+/// Reads a word of each line of some pages, one after the other.
+#[inline]
+fn words(area: &Area, pages: &[usize], mut each: impl FnMut(u64)) {
+    for &page in pages {
+        let first = area.at(page).cast_const();
+        for line in 0..PAGE / LINE {
+            // SAFETY: a word of a page of the area.
+            each(unsafe { first.add(line * LINE).cast::<u64>().read_volatile() });
+        }
+    }
+}
+
+/// Six instructions a round, each of which needs the one before: a core gets ahead of the last load
+/// by a few turns at most.
+#[inline]
+fn other_work(mut state: u64, rounds: usize) -> u64 {
+    for _ in 0..rounds {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    state
 }
 
 /// Puts pages out of all caches, where programs can.

@@ -5,7 +5,7 @@
 //! mapped in several places is then missed at each of them.
 
 use super::chase::{Chain, LINE, PAGE, lines, pieces};
-use super::figure::Figure;
+use super::figure::{Figure, fastest};
 use super::topology::Topology;
 use crate::bench::linux::{Area, shared_memory};
 use crate::rng::Rng;
@@ -16,7 +16,9 @@ pub struct FirstTimes {
     /// From the second level, where 32 chases go on at once through lines of one set of the first:
     /// time of any load.
     pub one_set: Figure,
-    /// The same through lines of many sets.
+    /// Stores to lines of one set that the second level has: any of them.
+    pub one_set_stores: Figure,
+    /// As [`one_set`](FirstTimes::one_set), through lines of many sets.
     pub many_sets: Figure,
     /// From one line, by eight addresses in turn; `None` where memory cannot be mapped twice.
     pub aliases: Option<Figure>,
@@ -25,6 +27,8 @@ pub struct FirstTimes {
 /// Lines of one set: more than any first level has ways, and than chases go on at once. Each is in
 /// another page, few enough for first-level TLBs.
 const ONE_SET: usize = 48;
+/// The same for stores, of which cores combine some.
+const STORED: usize = 128;
 /// Addresses of one line, a word of it for each.
 const ALIASES: usize = LINE / size_of::<usize>();
 
@@ -34,6 +38,7 @@ pub(super) fn measure(topology: &Topology, huge: &Area) -> FirstTimes {
     let l2 = topology.l2.size as usize;
     FirstTimes {
         one_set: at_once(&one_set()),
+        one_set_stores: stores(huge),
         many_sets: at_once(&lines((l2 / 2).min(256 << 10))),
         aliases: aliases(),
     }
@@ -44,6 +49,20 @@ fn one_set() -> Vec<usize> {
     let mut places: Vec<usize> = (0..ONE_SET).map(|n| n * PAGE).collect();
     Rng::new(3).shuffle(&mut places);
     places
+}
+
+/// Stores in turn to the first lines of pages, as fast as a core does them.
+fn stores(area: &Area) -> Figure {
+    const ROUNDS: usize = 100;
+    let words: Vec<*mut usize> = (0..STORED).map(|n| area.at(n * PAGE).cast()).collect();
+    let round = |n: usize| {
+        for &word in &words {
+            // SAFETY: a word of the area, which nobody else uses.
+            unsafe { word.write_volatile(n) };
+        }
+    };
+    round(0);
+    Figure::settle(|| fastest(16, ROUNDS * STORED, || (0..ROUNDS).for_each(round)))
 }
 
 /// A step from one address of a line to the next.

@@ -4,7 +4,7 @@
 use std::io;
 
 use super::chase::{LINE, PAGE, flush};
-use super::figure::{Figure, fastest};
+use super::figure::{Figure, fastest, typical};
 use crate::bench::linux::{Area, in_child};
 
 /// Bytes that are touched in a turn, and of a huge page.
@@ -13,7 +13,7 @@ const HUGE: u64 = 2 << 20;
 /// Pages and huge pages of a turn.
 const PAGES: usize = AREA as usize / PAGE;
 const BLOCKS: usize = (AREA / HUGE) as usize;
-/// Pieces of a turn: the fastest counts.
+/// Pieces of a turn.
 const PIECES: u64 = 16;
 /// Huge pages that count as fresh from the hypervisor take so many times as long as the fastest.
 const COLD: f64 = 4.0;
@@ -93,7 +93,7 @@ fn huge() -> io::Result<Option<HugeTimes>> {
         put_out(&area);
         let mut area = Some(area);
         unmaps.push(fastest(1, BLOCKS, || drop(area.take())));
-        Ok(each.iter().copied().fold(f64::INFINITY, f64::min))
+        Ok(typical(each))
     })?;
     unmaps.sort_by(f64::total_cmp);
     let unmap = Figure { ns: unmaps[0], spread: unmaps[1] / unmaps[0] - 1.0 };
@@ -119,13 +119,14 @@ fn settle(mut run: impl FnMut() -> io::Result<f64>) -> io::Result<Figure> {
     failed.map_or(Ok(figure), Err)
 }
 
-/// Touches an area piece by piece; the fastest, in nanoseconds for each `step` bytes.
+/// Touches an area piece by piece: nanoseconds of a typical piece for each `step` bytes.
 fn in_pieces(area: &Area, step: u64, write: bool) -> f64 {
-    let (piece, mut at) = (AREA / PIECES, 0);
-    fastest(PIECES as u32, (piece / step) as usize, || {
-        area.touch_part(at..at + piece, step, write);
-        at += piece;
-    })
+    let piece = AREA / PIECES;
+    let touch = |n: u64| {
+        let part = n * piece..(n + 1) * piece;
+        fastest(1, (piece / step) as usize, || area.touch_part(part.clone(), step, write))
+    };
+    typical((0..PIECES).map(touch).collect())
 }
 
 /// Stores to each huge page of an area once; nanoseconds of each.

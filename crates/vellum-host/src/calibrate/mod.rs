@@ -25,7 +25,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub use chase::pages as lines_of_pages;
-pub use clear::LineTimes;
+pub use clear::{LineTimes, Paced};
 pub use figure::Figure;
 pub use first::FirstTimes;
 pub use kernel::{HugeTimes, KernelTimes};

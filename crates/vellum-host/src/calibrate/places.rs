@@ -1,6 +1,6 @@
 //! What a load takes, by where its data is and how its translation is found.
 
-use super::chase::{BLOCK, Chain, lines, pages};
+use super::chase::{BLOCK, Chain, LINE, all_lines, lines, pages};
 use super::figure::Figure;
 use super::first::{self as level, FirstTimes};
 use super::topology::Topology;
@@ -20,7 +20,8 @@ pub struct PlaceTimes {
     pub llc: Figure,
     /// From memory.
     pub memory: Figure,
-    /// From memory, where 32 chases go on at once: time of any load.
+    /// From memory, where many go on at once: 32 chases, or loads by addresses that are known,
+    /// whichever are faster. Time of any load.
     pub memory_of_many: Figure,
     /// Instructions that a core runs ahead of its oldest unfinished load, where that can be
     /// measured.
@@ -66,18 +67,27 @@ pub(super) fn measure(
     // Pages of the second chase are within reach of first-level TLBs even in pieces of 4 KiB.
     let first = through(l1 / 2);
     let second = through((l2 / 2).min(256 << 10).max(l1 * 2));
-    let last = topology.llc.map_or(second, |llc| through((l2 * 3).min(llc.size as usize)));
+    // What neighbours take away is seldom, and then nearly all.
+    let last = || {
+        topology.llc.map_or(second, |llc| {
+            Chain::new(huge, &all_lines((l2 * 4).min(llc.size as usize))).step()
+        })
+    };
+    let early = last();
     let block = lines(BLOCK);
     let chain = Chain::new(huge, &block);
-    let (cold, window) = (chain.cold_steps(), window::instructions(&chain));
-    let [memory, memory_of_many] = cold.unwrap_or_else(|| {
+    let (cold, independent) = (chain.cold_steps(), window::independent(&chain));
+    let [memory, of_chases] = cold.unwrap_or_else(|| {
         let all = lines(most);
         let chain = Chain::new(huge, &all);
         [chain.step(), chain.step_of_many()]
     });
-    // Neighbours use it more in one moment than in the next, and only take away: the most counts.
+    let late = last();
+    let last = if late.ns < early.ns { late } else { early };
+    // Neighbours use it more in one moment than in the next: the median of three counts.
+    let through_all = |bytes: usize| Chain::new(huge, &all_lines(bytes)).mean_step();
     let llc_share = || match topology.llc {
-        Some(llc) if is_guest != Some(false) => share(llc.size, most, [last, memory], through),
+        Some(llc) if is_guest != Some(false) => share(llc.size, most, last.ns, through_all),
         Some(llc) => llc.size,
         None => topology.l2.size,
     };
@@ -101,9 +111,12 @@ pub(super) fn measure(
         l2: second,
         llc: last,
         memory: if memory.ns < last.ns { last } else { memory },
-        memory_of_many,
-        window,
-        llc_share: early.max(between).max(llc_share()),
+        memory_of_many: match independent {
+            Some(loads) if loads.alone.ns < of_chases.ns => loads.alone,
+            _ => of_chases,
+        },
+        window: independent.map(|loads| loads.window(memory)),
+        llc_share: median([early, between, llc_share()]),
         chases,
     }
 }
@@ -120,26 +133,37 @@ const SMALLEST: u64 = 1 << 20;
 /// What remains where nothing at all was found: neighbours had everything.
 const LEAST: u64 = 64 << 10;
 
-/// The bytes of a cache of `known` bytes that one program gets: of chases through `most` bytes
-/// downwards by halves, the most of their lines that was found there. A chase has one line in four,
-/// and the index of a last level spreads these over all of its sets.
-fn share(
-    known: u64,
-    most: usize,
-    [inside, outside]: [Figure; 2],
-    chase: impl Fn(usize) -> Figure,
-) -> u64 {
-    let mut kept = 0;
-    let mut bytes = most.min(4 * known as usize);
-    let all = bytes as u64 / 4;
-    while bytes as u64 / 4 > kept.max(SMALLEST) {
-        let missed = (chase(bytes).ns - inside.ns) / (outside.ns - inside.ns).max(0.1);
-        let found = 1.0 - missed.clamp(0.0, 1.0);
-        kept = kept.max((bytes as f64 / 4.0 * found) as u64);
-        bytes /= 2;
+/// The one in the middle.
+fn median(mut of: [u64; 3]) -> u64 {
+    of.sort_unstable();
+    of[1]
+}
+
+/// The bytes of a cache of `known` bytes that one program gets: of chases through every line of
+/// twice as much and less, the most that was found there. What is not found takes the time of the
+/// longest chase.
+fn share(known: u64, most: usize, inside: f64, chase: impl Fn(usize) -> f64) -> u64 {
+    let mut bytes = most.min(2 * known as usize);
+    let (all, outside) = (bytes as u64, chase(bytes));
+    if outside < inside * 2.0 {
+        // It stayed, so that nothing says that there is not more.
+        return known;
     }
-    // Where all of the largest chase stayed, nothing says that there is not more.
-    if kept > all / 10 * 9 { known } else { kept.max(LEAST).min(known) }
+    let found = |bytes: usize| {
+        let missed = (chase(bytes) - inside) / (outside - inside);
+        (bytes as f64 * (1.0 - missed.clamp(0.0, 1.0))) as u64
+    };
+    let (mut kept, mut most) = (0, bytes);
+    while bytes as u64 > kept.max(SMALLEST) {
+        bytes = bytes / (7 * LINE) * 5 * LINE;
+        let here = found(bytes);
+        if here > kept {
+            (kept, most) = (here, bytes);
+        }
+    }
+    // The edge lies between that chase and the next longer one.
+    let longer = found(most / (6 * LINE) * 7 * LINE);
+    kept.max(longer).clamp(LEAST, known.min(all).max(LEAST))
 }
 
 #[cfg(test)]
@@ -164,18 +188,22 @@ mod tests {
 
     #[test]
     fn the_share_of_a_cache_is_the_most_that_stays_in_it() {
-        let figure = |ns| Figure { ns, spread: 0.0 };
         let of = |capacity: f64, known: u64| {
             let chase = |bytes: usize| {
-                let missed = (1.0 - 4.0 * capacity / bytes as f64).max(0.0);
-                figure(30.0 + 70.0 * missed)
+                let missed = (1.0 - capacity / bytes as f64).max(0.0);
+                30.0 + 70.0 * missed
             };
-            share(known, 256 << 20, [30.0, 100.0].map(figure), chase) >> 20
+            share(known, 256 << 20, 30.0, chase) as f64 / capacity
         };
-        assert_eq!(of(20e6, 256 << 20), 19);
-        assert_eq!(of(1e9, 256 << 20), 256, "all of the largest chase stayed");
-        assert_eq!(of(16e6, 32 << 20), 15);
-        let slow = |_| figure(120.0);
-        assert_eq!(share(32 << 20, 256 << 20, [30.0, 100.0].map(figure), slow), LEAST);
+        for (capacity, known) in [(20e6, 256 << 20), (16e6, 32 << 20), (5e6, 32 << 20)] {
+            let found = of(capacity, known);
+            assert!((0.95..=1.4).contains(&found), "{found} of {capacity}");
+        }
+        assert_eq!(share(256 << 20, 256 << 20, 30.0, |_| 31.0), 256 << 20, "the longest stayed");
+        assert_eq!(share(32 << 20, 256 << 20, 30.0, |_| 120.0), LEAST);
+        // Under LRU a chase that is too long finds nothing.
+        let edge = |bytes: usize| if bytes > 11 << 20 { 90.0 } else { 12.0 };
+        let found = share(32 << 20, 256 << 20, 12.0, edge);
+        assert!((8 << 20..=11 << 20).contains(&found), "{found}");
     }
 }

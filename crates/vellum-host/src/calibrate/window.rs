@@ -1,76 +1,97 @@
-//! How many instructions a core runs ahead of its oldest unfinished load.
+//! Loads from memory that do not wait for one another: how many a core has on their way at once,
+//! alone and among other instructions.
 //!
-//! Two chases go on in turn, with idle instructions between their loads. As long as the window
-//! reaches from one load to the next, both are on their way at once, and a turn takes one latency.
-//! Beyond it, a turn takes two.
+//! A core runs ahead of its oldest unfinished load until something is used up: places for
+//! instructions, or registers for their results, which are fewer. So what counts is what the
+//! instructions do. Those between two loads here are of the kind that compilers write: three in
+//! four have a result, one moves a register. Idle instructions would say twice as much (448 beside
+//! 200 on an AMD EPYC of family 26). That loads do not come back in order, and the first of them
+//! holds up the others, is in the figure, too.
 
-use std::hint::black_box;
+use super::chase::{Chain, LINE};
+use super::figure::Figure;
 
-use super::chase::Chain;
-use super::figure::fastest;
+/// Loads from memory by independent addresses.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Independent {
+    /// A load among few other instructions.
+    pub alone: Figure,
+    /// Instructions from a load to the next where there are many, and a turn of them.
+    pub turn: usize,
+    /// See there.
+    pub among: Figure,
+}
 
-/// Turns of a piece, and pieces.
-const TURNS: usize = 2048;
-const PIECES: u32 = 4;
+impl Independent {
+    /// The instructions that a core runs ahead of its oldest unfinished load, by how many loads
+    /// are on their way at once.
+    pub(super) fn window(&self, latency: Figure) -> u32 {
+        let loads = latency.ns / self.among.ns.max(1e-3);
+        (loads * self.turn as f64).round().max(1.0) as u32
+    }
+}
 
-/// Idle instructions.
-#[inline(always)]
-fn idle<const N: usize>() {
-    // SAFETY: they do nothing.
+/// Times that four instructions stand between two loads of [`Independent::among`].
+#[cfg(target_arch = "x86_64")]
+const BETWEEN: usize = 6;
+/// Runs, each after the places were put out of the caches.
+const RUNS: u32 = 6;
+
+/// Instructions of a turn with so many times four between its loads.
+#[cfg(target_arch = "x86_64")]
+const fn of_turn(fours: usize) -> usize {
+    5 + 4 * fours
+}
+
+/// Loads a word of each of these places, after each the other instructions.
+#[cfg(target_arch = "x86_64")]
+fn load<const FOURS: usize>(base: *const u8, places: &[usize]) {
+    // SAFETY: each place is a word behind `base`, of the same area, which nobody writes now; there
+    // is at least one.
     unsafe {
         core::arch::asm!(
-            ".rept {n}",
-            "nop",
+            "2:",
+            "mov {t}, [{places} + {i} * 8]",
+            "add {sum}, [{base} + {t}]",
+            ".rept {fours}",
+            "lea {a}, [{i} + 1]",
+            "xor {a}, {i}",
+            "add {b}, {i}",
+            "mov {b}, {a}",
             ".endr",
-            n = const N,
-            options(nomem, nostack, preserves_flags)
-        )
-    };
+            "add {i}, 1",
+            "cmp {i}, {n}",
+            "jne 2b",
+            fours = const FOURS,
+            i = inout(reg) 0usize => _,
+            n = in(reg) places.len(),
+            base = in(reg) base,
+            places = in(reg) places.as_ptr(),
+            sum = inout(reg) 0usize => _,
+            a = out(reg) _,
+            b = inout(reg) 0usize => _,
+            t = out(reg) _,
+            options(nostack, readonly)
+        );
+    }
 }
 
-/// Nanoseconds of a turn with `N` idle instructions after each load.
-fn turn<const N: usize>(chain: &Chain<'_>) -> Option<f64> {
-    let pieces = (0..PIECES).map(|_| {
-        let (mut one, mut other) = chain.flushed_ends()?;
-        Some(fastest(1, TURNS, || {
-            for _ in 0..TURNS {
-                // SAFETY: places of the chain, each of which holds the next one.
-                unsafe {
-                    one = one.read() as *const usize;
-                    idle::<N>();
-                    other = other.read() as *const usize;
-                    idle::<N>();
-                }
-            }
-            black_box((one, other));
-        }))
-    });
-    pieces.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)
+/// Measures at the places of a chain; `None` on architectures without a measurement.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn independent(chain: &Chain<'_>) -> Option<Independent> {
+    let (base, places) = chain.memory();
+    debug_assert!(!places.is_empty() && places.iter().all(|place| place % LINE < LINE - 7));
+    Some(Independent {
+        alone: chain.cold(RUNS, || load::<0>(base, places))?,
+        turn: of_turn(BETWEEN),
+        among: chain.cold(RUNS, || load::<BETWEEN>(base, places))?,
+    })
 }
 
-/// The number of instructions; `None` where programs cannot flush caches.
-pub(super) fn instructions(chain: &Chain<'_>) -> Option<u32> {
-    let turns = [
-        (96, turn::<96>(chain)?),
-        (128, turn::<128>(chain)?),
-        (160, turn::<160>(chain)?),
-        (192, turn::<192>(chain)?),
-        (224, turn::<224>(chain)?),
-        (256, turn::<256>(chain)?),
-        (320, turn::<320>(chain)?),
-        (384, turn::<384>(chain)?),
-        (448, turn::<448>(chain)?),
-        (512, turn::<512>(chain)?),
-        (640, turn::<640>(chain)?),
-    ];
-    let both = turn::<8>(chain)?;
-    Some(reach(both, &turns))
-}
-
-/// The most idle instructions with which a turn takes nearer to one latency than to two.
-fn reach(both: f64, turns: &[(u32, f64)]) -> u32 {
-    let within = turns.iter().take_while(|(_, ns)| *ns < both * 1.5);
-    within.last().or(turns.first()).map_or(0, |(n, _)| *n)
+/// Programs of this architecture may not flush.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn independent(_: &Chain<'_>) -> Option<Independent> {
+    None
 }
 
 #[cfg(test)]
@@ -78,10 +99,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_ends_where_turns_take_two_latencies() {
-        let turns = [(128, 101.0), (224, 104.0), (320, 195.0), (512, 210.0)];
-        assert_eq!(reach(100.0, &turns), 224);
-        assert_eq!(reach(100.0, &turns[2..]), 320, "none is short: the shortest tried");
-        assert_eq!(reach(300.0, &turns), 512);
+    fn the_window_is_as_long_as_the_loads_on_their_way_are_apart() {
+        let figure = |ns| Figure { ns, spread: 0.0 };
+        let measured = |ns| Independent { alone: figure(2.5), turn: 29, among: figure(ns) };
+        assert_eq!(measured(20.0).window(figure(140.0)), 203);
+        assert_eq!(measured(140.0).window(figure(140.0)), 29, "one after the other");
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn every_place_is_loaded_once() {
+        let words: Vec<usize> = (0..64).collect();
+        for places in [vec![0], (0..64).map(|n| n * 8).collect::<Vec<_>>()] {
+            load::<0>(words.as_ptr().cast(), &places);
+            load::<BETWEEN>(words.as_ptr().cast(), &places);
+        }
+        assert_eq!([of_turn(0), of_turn(BETWEEN)], [5, 29]);
     }
 }

@@ -37,8 +37,8 @@ pub enum Loop {
     HugeTouch,
     /// A chase over one line of each page, and whether these lie in huge pages.
     Chase(usize, bool),
-    /// Lines read in a row.
-    Stream,
+    /// Lines read in a row, so many instructions apart.
+    Stream(u64),
 }
 
 /// Nanoseconds of an act on a machine, with Linux's choices.
@@ -47,7 +47,7 @@ pub fn nanoseconds(machine: &Machine, act: Loop) -> Result<f64, LabError> {
     let pages = [("thp", if huge { "always" } else { "never" }), ("zero.huge", "page")];
     let switches: Vec<_> = match act {
         // What is read in a row comes from memory: clearing leaves nothing in the caches.
-        Loop::Stream => vec![("thp", "always"), ("clear.stores", "bypass")],
+        Loop::Stream(_) => vec![("thp", "always"), ("clear.stores", "bypass")],
         _ => switches::LINUX.iter().copied().chain(pages).collect(),
     };
     let options = Options { seed: 1, ..Options::default() };
@@ -73,9 +73,10 @@ impl Workload for Timed {
             };
             vm.fault(space, Va(va), access).map(|_| ())
         });
+        let between = if let Loop::Stream(instructions) = self.0 { instructions } else { 3 };
         let mut each = |from: u64, write: bool, step: u64, times: u64| {
             for at in (0..times).map(|n| from + n * step) {
-                cpu.retire(3);
+                cpu.retire(between);
                 let done =
                     if write { program.store(at, 1, false) } else { program.load(at, 1, false) };
                 done.map_err(LabError::failed)?;
@@ -134,7 +135,7 @@ impl Workload for Timed {
                 chase(steps)?;
                 (start, steps as u64)
             }
-            Loop::Stream => {
+            Loop::Stream(_) => {
                 let lines = 8 * HUGE / 64;
                 map(8 * HUGE)?;
                 each(AT, true, HUGE, 8)?;

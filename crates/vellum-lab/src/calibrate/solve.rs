@@ -96,17 +96,32 @@ fn start_of_walk(steps: &[Step]) -> (f64, f64) {
     tried.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
 }
 
-/// How far a prefetcher runs ahead: the depth by which lines read in a row come out nearest.
+/// How far a prefetcher runs ahead: the depth by which lines read in a row come out nearest, at
+/// once and with other work between.
 fn depth(computer: &Computer, values: &Values) -> Result<u32, LabError> {
-    let mut best = (f64::INFINITY, 0);
+    let (mut best, lines) = ((f64::INFINITY, 0), &computer.lines);
+    let loops = [
+        (lines.read, 3),
+        (lines.brisk.cold, instructions(computer, lines.brisk.hot)),
+        (lines.slow.cold, instructions(computer, lines.slow.hot)),
+    ];
     for depth in DEPTHS {
-        let simulated = nanoseconds(&at(computer, &Values { depth, ..*values })?, Loop::Stream)?;
-        let off = (simulated / computer.lines.read.ns).ln().abs();
+        let machine = at(computer, &Values { depth, ..*values })?;
+        let mut off = 0.0;
+        for (measured, between) in loops {
+            off += (nanoseconds(&machine, Loop::Stream(between))? / measured.ns).ln().powi(2);
+        }
         if off < best.0 {
             best = (off, depth);
         }
     }
     Ok(best.1)
+}
+
+/// As many instructions of the machine as take a time.
+fn instructions(computer: &Computer, time: Figure) -> u64 {
+    let each = computer.instruction.map_or(time.ns / 8.0, |instruction| instruction.ns);
+    (time.ns / each).round() as u64
 }
 
 /// Steps of the chases that no TLB of 4 KiB pages holds.

@@ -103,8 +103,8 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     t.constant("cpus", &topology.cpus.to_string(), "outside", KERNEL);
     t.constant("cpus_per_llc", &topology.cpus_per_llc.to_string(), "outside", KERNEL);
     t.section("[core]");
-    let overlap = "measured on this host: one chase through memory against 32 at once";
-    let together = (places.memory.ns / places.memory_of_many.ns).round().clamp(1.0, 32.0);
+    let overlap = "measured on this host: one load from memory against many at once";
+    let together = (places.memory.ns / places.memory_of_many.ns).round().clamp(1.0, 64.0);
     t.before("fill_buffers", &together.to_string(), overlap);
     match walkers(computer) {
         Some(walkers) => {
@@ -115,7 +115,7 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     }
     match places.window {
         Some(n) => {
-            let reach = "measured on this host: idle instructions between two loads that overlap";
+            let reach = "measured on this host: loads from memory with 28 instructions between";
             t.before("window", &n.to_string(), reach);
         }
         None => t.guess("window", "224", USUAL),
@@ -128,7 +128,7 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
         // From the byte's arrival on: its own time is that of a load.
         t.measured("mispredict", branch.beyond(places.l1));
     }
-    prefetch(&mut t, values);
+    prefetch(&mut t, computer, values);
     t.cache("l1i", topology.l1i, places.l1, true);
     t.cache("l1d", topology.l1d, places.l1, true);
     first_level(&mut t, computer);
@@ -155,16 +155,16 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     t.0
 }
 
-/// Loads from one set that take so much longer than those from many wait for one another.
-const SET_WAITS: f64 = 1.5;
-
 /// What the first level of data does beside holding lines, where chases show it.
 fn first_level(t: &mut Text, computer: &Computer) {
     let (l1d, places) = (&computer.topology.l1d, &computer.places);
     let first = &places.first;
-    if first.one_set.ns > first.many_sets.ns * SET_WAITS {
-        let chases = "measured on this host: 32 chases at once through lines of one set";
-        t.spread("refill", &time(first.one_set.ns), chases, first.one_set.spread);
+    let chases = "measured on this host: 32 chases at once through lines of one set";
+    t.spread("refill", &time(first.one_set.ns), chases, first.one_set.spread);
+    let Figure { ns, spread } = first.one_set_stores;
+    if ns > first.one_set.ns {
+        let stores = "measured on this host: stores to lines of one set in turn";
+        t.spread("refill_dirty", &time(ns), stores, spread);
     }
     // Where a way is more than a page, one frame may also lie in sets of several colours.
     let is_one_colour = l1d.size / u64::from(l1d.ways.max(1)) <= 4096;
@@ -176,7 +176,7 @@ fn first_level(t: &mut Text, computer: &Computer) {
     }
 }
 
-fn prefetch(t: &mut Text, values: &Values) {
+fn prefetch(t: &mut Text, computer: &Computer, values: &Values) {
     if values.depth == 0 {
         return;
     }
@@ -185,6 +185,18 @@ fn prefetch(t: &mut Text, values: &Values) {
     t.guess("train", "2", USUAL);
     let chosen = "measured on this host: the depth that explains lines read in a row best";
     t.before("depth", &values.depth.to_string(), chosen);
+    if crosses_pages(computer) {
+        let paced = "measured on this host: lines read in a row, slowly, wait at no page's start";
+        t.before("crosses_pages", "true", paced);
+    }
+}
+
+/// Whether lines that are read in a row are fetched ahead beyond the end of a page, too: otherwise
+/// the first of each page takes the time of memory.
+fn crosses_pages(computer: &Computer) -> bool {
+    let slow = &computer.lines.slow;
+    let of_page = (slow.cold.ns - slow.hot.ns) * 64.0;
+    of_page < computer.places.memory.ns / 2.0
 }
 
 /// Walks that go on at once: of the shortest chase that no TLB holds.
@@ -214,6 +226,7 @@ fn last_level(t: &mut Text, computer: &Computer) {
         false => t.guess("ways", &llc.ways.to_string(), "the kernel does not know"),
     }
     t.measured("latency", places.llc);
+    t.measured("line", computer.lines.read_cached);
     t.guess("policy", "\"lru\"", "not published");
     t.guess("inclusion", "\"victim\"", "what recent server parts do");
     let hash = "C. Maurice et al., Reverse Engineering Intel Last-Level Cache Complex Addressing \
@@ -383,7 +396,9 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use vellum_host::calibrate::topology::{NodeShape, Topology};
-    use vellum_host::calibrate::{FirstTimes, HugeTimes, LineTimes, PlaceTimes, translation};
+    use vellum_host::calibrate::{
+        FirstTimes, HugeTimes, LineTimes, Paced, PlaceTimes, translation,
+    };
     use vellum_sim::cache::Index;
     use vellum_sim::memory::Ticks;
 
@@ -415,6 +430,7 @@ pub(super) mod tests {
                 l1: figure(1.333),
                 first: FirstTimes {
                     one_set: figure(3.0),
+                    one_set_stores: figure(8.0),
                     many_sets: figure(0.8),
                     aliases: Some(figure(5.0)),
                 },
@@ -436,6 +452,9 @@ pub(super) mod tests {
                 cached: line,
                 copied: line,
                 read: line,
+                read_cached: line,
+                brisk: Paced { cold: line, hot: line },
+                slow: Paced { cold: line, hot: line },
             },
             kernel: KernelTimes {
                 map: figure(1000.0),
@@ -481,6 +500,20 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_prefetcher_crosses_pages_where_no_page_begins_with_a_wait() {
+        let figure = |ns| Figure { ns, spread: 0.01 };
+        let crosses = |cold| {
+            let mut computer = computer();
+            computer.lines.slow = Paced { cold: figure(cold), hot: figure(9.0) };
+            let values = Values { depth: 8, ..Values::default() };
+            let machine = machine(&write(&computer, &values)).expect("valid");
+            machine.prefetcher().expect("it fetches ahead").crosses_pages
+        };
+        // A wait of 100 ns for each page is 1.6 ns for each of its lines.
+        assert_eq!([8.9, 9.3, 10.6].map(crosses), [true, true, false]);
+    }
+
+    #[test]
     fn what_chases_show_of_the_first_level_is_named_and_nothing_else() {
         let figure = |ns| Figure { ns, spread: 0.01 };
         let first = |change: &dyn Fn(&mut Computer)| {
@@ -490,8 +523,9 @@ pub(super) mod tests {
         };
         let found = first(&|_| ());
         assert_eq!((found.refill.map(Ticks::cycles), found.predicts_ways), (Some(9), true));
-        let apart = first(&|c| c.places.first.many_sets = figure(2.1));
-        assert_eq!(apart.refill, None, "lines of one set come as fast as others");
+        assert_eq!(found.refill_dirty.map(Ticks::cycles), Some(24));
+        let stores = first(&|c| c.places.first.one_set_stores = figure(2.0));
+        assert_eq!(stores.refill_dirty, None, "a store takes no longer than a load");
         let alias = |aliases| first(&|c| c.places.first.aliases = aliases);
         assert!(!alias(Some(figure(1.4))).predicts_ways, "as fast by any address");
         assert!(!alias(None).predicts_ways, "not measured");

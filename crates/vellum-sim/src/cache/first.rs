@@ -3,7 +3,7 @@
 
 use super::geometry::Geometry;
 use super::ways::{WayPredictor, linear_hash};
-use crate::memory::{Arrivals, Ticks};
+use crate::memory::{Arrivals, Coming, Refill, Ticks};
 
 /// What it does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -11,6 +11,8 @@ pub struct FirstLevel {
     /// Time between two lines that come into one set; accesses to a line on its way then wait for
     /// it. `None`: a line is there from the access that misses it.
     pub refill: Option<Ticks>,
+    /// The same where the line that leaves is dirty. `None`: no more than where it is clean.
+    pub refill_dirty: Option<Ticks>,
     /// Ways are predicted by linear addresses.
     pub predicts_ways: bool,
 }
@@ -26,7 +28,9 @@ impl First {
     /// `None` where the machine names nothing of it.
     pub(crate) fn new(shape: FirstLevel, l1d: &Geometry) -> Option<Box<First>> {
         (shape != FirstLevel::default()).then(|| {
-            let arrivals = shape.refill.map(Arrivals::new);
+            let refill =
+                |clean| Refill { clean, dirty: shape.refill_dirty.unwrap_or(clean).max(clean) };
+            let arrivals = shape.refill.map(|clean| Arrivals::new(refill(clean)));
             let ways = shape.predicts_ways.then(|| WayPredictor::new(l1d));
             Box::new(First { arrivals, ways })
         })
@@ -42,20 +46,17 @@ impl First {
         self.arrivals.as_ref()?.find(line, self.tag(va), start)
     }
 
-    /// When a missed line comes, which would be at `at` if nothing else came into its set. `now`:
-    /// no access will ask for an earlier time.
+    /// When a missed line comes, which would be at `at` if nothing else came into its set.
+    /// `pushed`: a dirty line leaves for it. `now`: no access will ask for an earlier time.
     pub(crate) fn arrives(
         &mut self,
-        (line, set): (u64, usize),
+        line: Coming,
         va: u64,
-        source: u8,
+        pushed: bool,
         [now, at]: [Ticks; 2],
     ) -> Ticks {
-        let tag = self.tag(va);
-        let Some(arrivals) = &mut self.arrivals else { return at };
-        let at = arrivals.after(set, now, at);
-        arrivals.add(line, set, tag, source, at);
-        at
+        let line = Coming { tag: self.tag(va), ..line };
+        self.arrivals.as_mut().map_or(at, |arrivals| arrivals.add(line, pushed, now, at))
     }
 
     /// Whether an access by `va` looks for the line in the right way.

@@ -117,6 +117,8 @@ pub struct Served {
     /// Dirty lines that went to memory; which ones, [`Hierarchy::write_backs`] says until the next
     /// access.
     pub write_backs: u8,
+    /// A dirty line left the first level.
+    pub pushed: bool,
 }
 
 const KINDS: usize = 3;
@@ -282,7 +284,7 @@ impl Hierarchy {
         match first.access(line, kind == Kind::Store) {
             Lookup::Hit => {
                 private.counters.served[agent as usize][kind as usize][0] += 1;
-                Served { level: Level::L1, write_backs: 0 }
+                Served { level: Level::L1, write_backs: 0, pushed: false }
             }
             Lookup::Miss(victim) => self.beyond_l1(cpu, agent, line, kind, victim),
         }
@@ -325,7 +327,8 @@ impl Hierarchy {
         self.used = self.used.max(cpu + 1);
         let level = self.serve(cpu, line, victim);
         self.cpus[cpu].counters.served[agent as usize][kind as usize][level as usize] += 1;
-        Served { level, write_backs: self.out.count() }
+        let pushed = victim.is_some_and(|left| left.dirty);
+        Served { level, write_backs: self.out.count(), pushed }
     }
 
     /// Brings a line that missed in an L1 into the L2, and puts away what leaves.
@@ -384,7 +387,7 @@ impl Hierarchy {
         self.out.clear();
         self.used = self.used.max(cpu + 1);
         let level = self.fill_l2(cpu, line);
-        Some(Served { level, write_backs: self.out.count() })
+        Some(Served { level, write_backs: self.out.count(), pushed: false })
     }
 
     /// A line left an L2 of this group.

@@ -5,7 +5,8 @@
 //! its direction goes on with the stream (lines between are fetched, too: the prefetcher knows no
 //! strides); a longer step, or one the other way, begins anew. After `train` misses in a row it
 //! fetches one line ahead, and twice as far with each further miss, to `depth` lines at most and
-//! never past the page. Where all trackers are in use, a miss in another page takes the one that
+//! never past the page, unless the machine's prefetcher follows virtual addresses: then the stream
+//! goes on in the next page, and so do the lines ahead. Where all trackers are in use, a miss in another page takes the one that
 //! was idle longest. Intel's second-level streamer works along these lines (Intel 64 and IA-32
 //! Architectures Optimization Reference Manual, "Data Prefetch to L1/L2/L3 Caches": up to 32
 //! streams, up to 20 lines ahead, one direction a page); how fast it begins is not published.
@@ -27,6 +28,8 @@ pub struct PrefetchShape {
     pub depth: u32,
     /// Whether the misses of page walks train it, too.
     pub walks: bool,
+    /// Whether it follows virtual addresses, from page to page.
+    pub crosses_pages: bool,
 }
 
 /// Most pages that a prefetcher follows.
@@ -57,7 +60,7 @@ struct Stream {
     used: u64,
 }
 
-/// Lines to fetch, one after the other; they are of one page.
+/// Lines to fetch, one after the other; of one page, unless the prefetcher crosses pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fetch {
     next: u64,
@@ -75,7 +78,7 @@ impl Iterator for Fetch {
     fn next(&mut self) -> Option<u64> {
         self.count = self.count.checked_sub(1)?;
         let line = self.next;
-        self.next = if self.descending { line.wrapping_sub(1) } else { line + 1 };
+        self.next = line.wrapping_add_signed(if self.descending { -1 } else { 1 });
         Some(line)
     }
 }
@@ -91,7 +94,12 @@ pub struct Prefetcher {
     fetched: Vec<(u64, Ticks)>,
     sets: Divider,
     ways: usize,
+    /// Frames of virtual pages that were fetched from, for the simulator's speed.
+    frames: [(u64, u64); FRAMES],
 }
+
+/// Pages whose frames are remembered.
+const FRAMES: usize = 16;
 
 impl Prefetcher {
     /// It follows nothing yet. `cache`: the one that it fetches into.
@@ -104,7 +112,25 @@ impl Prefetcher {
             fetched: vec![(NONE, Ticks::ZERO); cache.lines() as usize],
             sets: Divider::new(cache.sets, cache.index),
             ways: cache.ways as usize,
+            frames: [(NONE, 0); FRAMES],
         }
+    }
+
+    /// The frame of a virtual page, if it was told since the last flush.
+    #[inline]
+    pub fn frame_of(&self, page: u64) -> Option<u64> {
+        let (known, frame) = self.frames[page as usize % FRAMES];
+        (known == page).then_some(frame)
+    }
+
+    /// A virtual page lies in that frame.
+    pub fn knows(&mut self, page: u64, frame: u64) {
+        self.frames[page as usize % FRAMES] = (page, frame);
+    }
+
+    /// Translations were flushed.
+    pub fn flush(&mut self) {
+        self.frames = [(NONE, 0); FRAMES];
     }
 
     /// Whether it watches the misses of page walks.
@@ -112,11 +138,24 @@ impl Prefetcher {
         self.shape.walks
     }
 
-    /// The first level missed a line; returns what to fetch.
+    /// Whether it follows virtual lines, from page to page.
+    pub fn crosses_pages(&self) -> bool {
+        self.shape.crosses_pages
+    }
+
+    /// The first level missed a line, virtual if pages are crossed, physical if not; returns what
+    /// to fetch.
     pub fn miss(&mut self, line: u64) -> Fetch {
         self.misses += 1;
         let (page, at) = (line / LINES, (line % LINES) as i64);
-        let Some(stream) = self.streams.iter_mut().find(|s| s.page == page) else {
+        let of_page = self.streams.iter().position(|s| s.page == page);
+        let crossing = || {
+            let comes = |s: &Stream| s.comes_to(page, at);
+            let n = self.streams.iter().position(comes).filter(|_| self.shape.crosses_pages)?;
+            self.streams[n].cross();
+            Some(n)
+        };
+        let Some(stream) = of_page.or_else(crossing).map(|n| &mut self.streams[n]) else {
             if let Some(idle) = self.streams.iter_mut().min_by_key(|s| s.used) {
                 *idle = Stream::begin(page, at, self.misses);
             }
@@ -126,7 +165,7 @@ impl Prefetcher {
         if !stream.follow(at) || stream.run < self.shape.train {
             return Fetch::NOTHING;
         }
-        stream.fetch(self.shape.depth.into())
+        stream.fetch(&self.shape)
     }
 
     /// A line was fetched, and arrives then.
@@ -166,7 +205,8 @@ impl Prefetcher {
             }
             let furthest = s.last + s.direction * (s.ahead + 1);
             let beyond = (s.next - furthest) * s.direction > 0;
-            if s.ahead > 0 && (beyond || !(-1..=LINES as i64).contains(&s.next)) {
+            let is_outside = !self.shape.crosses_pages && !(-1..=LINES as i64).contains(&s.next);
+            if s.ahead > 0 && (beyond || is_outside) {
                 return Err(format!("page {}: line {} after {}", s.page, s.next, s.last));
             }
             if s.ahead > self.shape.depth.into() || s.ahead > 0 && s.run < self.shape.train {
@@ -210,21 +250,38 @@ impl Stream {
         true
     }
 
-    /// Goes further ahead, up to `depth` and the end of the page.
-    fn fetch(&mut self, depth: i64) -> Fetch {
+    /// Whether a miss in another page is the next step.
+    fn comes_to(&self, page: u64, at: i64) -> bool {
+        let step = (at - self.last) * self.direction + LINES as i64;
+        self.page.wrapping_add_signed(self.direction) == page && (1..=STEP).contains(&step)
+    }
+
+    /// Follows the next page in its direction.
+    fn cross(&mut self) {
+        let lines = LINES as i64 * self.direction;
+        self.page = self.page.wrapping_add_signed(self.direction);
+        self.last -= lines;
+        self.next -= lines;
+    }
+
+    /// Goes further ahead, up to the depth, and to the end of the page if it is not crossed.
+    fn fetch(&mut self, shape: &PrefetchShape) -> Fetch {
         let following = self.last + self.direction;
         self.next = match self.direction {
             _ if self.ahead == 0 => following,
             1 => self.next.max(following),
             _ => self.next.min(following),
         };
-        self.ahead = (self.ahead * 2).clamp(1, depth);
-        let end = (self.last + self.direction * self.ahead).clamp(0, LINES as i64 - 1);
+        self.ahead = (self.ahead * 2).clamp(1, shape.depth.into());
+        let mut end = self.last + self.direction * self.ahead;
+        if !shape.crosses_pages {
+            end = end.clamp(0, LINES as i64 - 1);
+        }
         let count = (end - self.next) * self.direction + 1;
         if count <= 0 {
             return Fetch::NOTHING;
         }
-        let first = self.page * LINES + self.next as u64;
+        let first = (self.page * LINES).wrapping_add_signed(self.next);
         self.next = end + self.direction;
         Fetch { next: first, count: count as u32, descending: self.direction < 0 }
     }

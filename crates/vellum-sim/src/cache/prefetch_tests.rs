@@ -8,7 +8,14 @@ const CACHE: Geometry =
     Geometry { sets: 64, ways: 2, policy: Policy::Lru, index: Index::Modulo, seed: 1 };
 
 fn prefetcher(streams: u32, train: u32, depth: u32) -> Prefetcher {
-    Prefetcher::new(PrefetchShape { streams, train, depth, walks: false }, &CACHE)
+    let (walks, crosses_pages) = (false, false);
+    Prefetcher::new(PrefetchShape { streams, train, depth, walks, crosses_pages }, &CACHE)
+}
+
+/// The same, from page to page.
+fn crossing(streams: u32, train: u32, depth: u32) -> Prefetcher {
+    let (walks, crosses_pages) = (false, true);
+    Prefetcher::new(PrefetchShape { streams, train, depth, walks, crosses_pages }, &CACHE)
 }
 
 /// The lines fetched at each of these misses.
@@ -68,6 +75,43 @@ fn it_never_leaves_the_page() {
         let page = misses[0] / 64;
         assert!(lines.iter().all(|line| line / 64 == page), "{misses:?}: {lines:?}");
     }
+}
+
+#[test]
+fn one_that_crosses_pages_trains_once_and_fetches_all_lines_of_a_row_once() {
+    for (train, depth) in [(2, 1), (2, 20), (3, 8), (2, 63)] {
+        let row = 64 * 100..64 * 104;
+        let up = fetched(&mut crossing(4, train, depth), row.clone()).concat();
+        let first = row.start + u64::from(train);
+        assert_eq!(up, (first..row.end + u64::from(depth)).collect::<Vec<_>>(), "{train} {depth}");
+        let down = fetched(&mut crossing(4, train, depth), row.clone().rev()).concat();
+        let mirror = |line: u64| row.start + row.end - 1 - line;
+        assert_eq!(down, up.into_iter().map(mirror).collect::<Vec<_>>());
+    }
+    let lines = fetched(&mut crossing(4, 2, 4), [62, 63, 65, 200, 66]);
+    let expect: [&[u64]; 5] = [&[], &[64], &[66, 67], &[], &[68, 69, 70]];
+    assert_eq!(lines, expect, "a step of two, and a miss elsewhere in between");
+    let far = fetched(&mut crossing(4, 2, 4), [62, 63, 67, 127, 64]);
+    assert!(far[2..].concat().is_empty(), "a longer step begins anew: {far:?}");
+    assert!(fetched(&mut crossing(4, 2, 4), [2, 1, 64, 65])[2].is_empty(), "another direction");
+    let bottom = fetched(&mut crossing(4, 2, 4), [1, 0]).concat();
+    assert_eq!(bottom, [u64::MAX], "beyond the first line is a line that nobody has");
+}
+
+#[test]
+fn frames_of_pages_are_known_until_translations_are_flushed() {
+    let mut p = crossing(1, 2, 8);
+    p.knows(5, 77);
+    p.knows(6, 78);
+    assert_eq!([5, 6, 7, 21].map(|page| p.frame_of(page)), [Some(77), Some(78), None, None]);
+    p.knows(21, 79);
+    assert_eq!(
+        [5, 21].map(|page| p.frame_of(page)),
+        [None, Some(79)],
+        "one takes the other's place"
+    );
+    p.flush();
+    assert_eq!([5, 6, 21].map(|page| p.frame_of(page)), [None; 3]);
 }
 
 #[test]

@@ -140,13 +140,23 @@ impl<F: Format> SimState<F> {
             self.write_back(c);
         }
         let cpu = &mut self.cpus[c];
+        if served.level == Level::Llc {
+            let ready = late.unwrap_or_default().at;
+            let start = cpu.core.starts(ready, touch.is_dependent());
+            latency += cpu.core.from_last_level(start);
+        }
         let recent = if kind == Kind::Fetch { &mut cpu.code } else { &mut cpu.data };
-        recent.line = line;
-        recent.dirty = kind == Kind::Store;
         let first = served.level == Level::L1;
+        // A line on its way is looked for again: whoever finds it waits for it.
+        recent.line = if is_first && !first { NONE } else { line };
+        recent.dirty = kind == Kind::Store;
         cpu.core.served_by(served.level as u8);
         if !first && (is_first || cpu.prefetcher.is_some()) {
-            return self.miss_trains(c, touch, &Miss { level: served.level, latency });
+            return self.miss_trains(
+                c,
+                touch,
+                &Miss { level: served.level, latency, pushed: served.pushed },
+            );
         }
         let Some(ready) = late else {
             match kind {

@@ -247,6 +247,9 @@ impl CpuState {
     pub(crate) fn forget(&mut self) {
         self.data = Recent::NOTHING;
         self.code = Recent::NOTHING;
+        if let Some(prefetcher) = &mut self.prefetcher {
+            prefetcher.flush();
+        }
     }
 
     /// Forgets the last lines only.

@@ -10,12 +10,18 @@ use super::access::Touch;
 use crate::cache::{Fetch, Level};
 use crate::format::Format;
 use crate::machine::SimState;
-use crate::memory::Ticks;
+use crate::memory::{Coming, Ticks};
+use crate::mmu::fresh::{self, Fresh};
+
+/// Lines of a page.
+const LINES: u64 = 64;
 
 /// What served an access that missed the first level, and the time that takes.
 pub(crate) struct Miss {
     pub level: Level,
     pub latency: Ticks,
+    /// A dirty line left the first level for it.
+    pub pushed: bool,
 }
 
 impl<F: Format> SimState<F> {
@@ -24,7 +30,9 @@ impl<F: Format> SimState<F> {
     pub(super) fn miss_trains(&mut self, c: usize, touch: &Touch, miss: &Miss) {
         let (ready, dependent) = (touch.late.unwrap_or_default(), touch.is_dependent());
         let set = self.caches.first_set(c, touch.line);
-        let (mut arrival, fetches) = self.trains(c, touch.line, miss.level);
+        let crosses = self.cpus[c].prefetcher.as_ref().is_some_and(|p| p.crosses_pages());
+        let seen = if crosses { touch.va >> 6 } else { touch.line };
+        let (mut arrival, fetches) = self.trains(c, touch.line, seen, miss.level);
         let cpu = &mut self.cpus[c];
         let now = cpu.core.miss_starts(ready.at, dependent);
         let mut source = miss.level;
@@ -36,16 +44,44 @@ impl<F: Format> SimState<F> {
             && touch.kind != Kind::Fetch
         {
             let times = [cpu.core.now(), (now + miss.latency).max(arrival)];
-            arrival = first.arrives((touch.line, set), touch.va, source as u8, times);
+            let line = Coming { line: touch.line, set, tag: 0, source: source as u8 };
+            arrival = first.arrives(line, touch.va, miss.pushed, times);
         }
         match touch.kind {
             Kind::Store => cpu.core.store_arriving(ready, miss.latency, arrival),
             _ => cpu.core.load_arriving(ready, miss.latency, arrival, dependent),
         };
         for line in fetches.into_iter().flatten() {
-            self.prefetch(c, line, now);
+            let physical = if crosses { self.line_ahead(c, touch, line) } else { Some(line) };
+            if let Some(line) = physical {
+                self.prefetch(c, line, now);
+            }
         }
         self.forget_recalled();
+    }
+
+    /// The physical line of a virtual one near an access; `None` where nothing is mapped. Takes no
+    /// time, and tells no TLB.
+    fn line_ahead(&mut self, c: usize, touch: &Touch, line: u64) -> Option<u64> {
+        let place = line % LINES;
+        if line / LINES == touch.va >> 12 {
+            return Some(touch.line - touch.line % LINES + place);
+        }
+        let cpu = &mut self.cpus[c];
+        let pages = cpu.prefetcher.as_mut()?;
+        if let Some(frame) = pages.frame_of(line / LINES) {
+            return Some(frame * LINES + place);
+        }
+        let va = line << 6;
+        let table = self.oracle.roots[cpu.root? as usize].table << 12;
+        let found = fresh::walk::<F>(&self.ram, table, self.mmu.levels, va);
+        let Fresh::Leaf { frame, size, .. } = found else { return None };
+        let frame = (frame + (va & (size.bytes() - 1))) >> 12;
+        if va >= self.user_end || frame >= self.ram.frames() {
+            return None;
+        }
+        pages.knows(line / LINES, frame);
+        Some(frame * LINES + place)
     }
 
     /// A read of a walk missed the first level, some time from now, in a machine whose prefetcher
@@ -53,7 +89,7 @@ impl<F: Format> SimState<F> {
     #[inline(never)]
     pub(crate) fn walk_trains(&mut self, c: usize, line: u64, miss: Miss, after: Ticks) -> Ticks {
         let now = self.cpus[c].core.now() + after;
-        let (arrival, fetches) = self.trains(c, line, miss.level);
+        let (arrival, fetches) = self.trains(c, line, line, miss.level);
         for line in fetches.into_iter().flatten() {
             self.prefetch(c, line, now);
         }
@@ -62,14 +98,14 @@ impl<F: Format> SimState<F> {
     }
 
     /// What the prefetcher makes of a miss: when the line arrives, if it was fetched ahead, and
-    /// what to fetch.
-    fn trains(&mut self, c: usize, line: u64, level: Level) -> (Ticks, Option<Fetch>) {
+    /// what to fetch. `seen`: the line as the prefetcher names it.
+    fn trains(&mut self, c: usize, line: u64, seen: u64, level: Level) -> (Ticks, Option<Fetch>) {
         let cpu = &mut self.cpus[c];
         let Some(prefetcher) = &mut cpu.prefetcher else { return (Ticks::ZERO, None) };
         // What the caches have lost again was fetched for nothing.
         let fetched = prefetcher.take(line).filter(|_| level != Level::Memory);
         cpu.counts.prefetch_hits += u64::from(fetched.is_some());
-        (fetched.unwrap_or_default(), Some(prefetcher.miss(line)))
+        (fetched.unwrap_or_default(), Some(prefetcher.miss(seen)))
     }
 
     /// A line is fetched into the L2, if it is not there.
@@ -83,6 +119,9 @@ impl<F: Format> SimState<F> {
             self.write_back(c);
         }
         let cpu = &mut self.cpus[c];
+        if served.level == Level::Llc {
+            latency += cpu.core.from_last_level(now);
+        }
         cpu.counts.prefetches += 1;
         if let Some(prefetcher) = &mut cpu.prefetcher {
             prefetcher.sent(line, now + latency);

@@ -201,6 +201,7 @@ impl Machine {
             ("core.instruction", Some(self.ticks(&self.core.instruction))),
             ("core.load", Some(self.overlap().load)),
             ("core.mispredict", Some(self.overlap().mispredict)),
+            ("llc.line", Some(self.overlap().last_level_line)),
             ("tlb.walk.start", self.tlb.walk.start.as_ref().map(|d| self.ticks(d))),
         ];
         match others
@@ -403,6 +404,7 @@ impl Machine {
         for (name, spec) in [("l1i", &self.l1i), ("l2", &self.l2)] {
             let named = [
                 ("refill", spec.refill.is_some()),
+                ("refill_dirty", spec.refill_dirty.is_some()),
                 ("way_predictor", spec.way_predictor.is_some()),
             ];
             if let Some((key, _)) = named.into_iter().find(|(_, is_named)| *is_named) {
@@ -414,14 +416,19 @@ impl Machine {
                 );
             }
         }
-        match self.first_level().refill {
-            Some(time) if time == Ticks::ZERO || time.cycles() > MAX_CYCLES => wrong(
-                "l1d.refill",
-                "no time between two lines, or a time of seconds",
-                format!("give at most {MAX_CYCLES} cycles, or leave it out"),
-            ),
-            _ => Ok(()),
+        let first = self.first_level();
+        let times = [("l1d.refill", first.refill), ("l1d.refill_dirty", first.refill_dirty)];
+        for (key, time) in times {
+            if time.is_some_and(|time| time == Ticks::ZERO || time.cycles() > MAX_CYCLES) {
+                let mend = format!("give at most {MAX_CYCLES} cycles, or leave it out");
+                return wrong(key, "no time between two lines, or a time of seconds", mend);
+            }
         }
+        if first.refill_dirty.is_some() && first.refill.is_none() {
+            let what = "named without l1d.refill";
+            return wrong("l1d.refill_dirty", what, "name both, or neither");
+        }
+        Ok(())
     }
 
     fn check_prefetch(&self) -> Result<(), Wrong> {
@@ -437,6 +444,10 @@ impl Machine {
         if !(1..=63).contains(&shape.depth) {
             let mend = "use 1 to 63 of the 64 lines of a page; without [prefetch] there is none";
             return wrong("prefetch.depth", format!("{} lines ahead", shape.depth), mend);
+        }
+        if shape.walks && shape.crosses_pages {
+            let what = "true, and so is prefetch.walks, whose reads have no virtual address";
+            return wrong("prefetch.crosses_pages", what, "leave one of the two out");
         }
         Ok(())
     }

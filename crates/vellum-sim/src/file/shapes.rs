@@ -103,6 +103,7 @@ impl Machine {
     pub fn first_level(&self) -> FirstLevel {
         FirstLevel {
             refill: self.l1d.refill.as_ref().map(|time| self.ticks(time)),
+            refill_dirty: self.l1d.refill_dirty.as_ref().map(|time| self.ticks(time)),
             predicts_ways: self.l1d.way_predictor.is_some(),
         }
     }
@@ -110,9 +111,14 @@ impl Machine {
     /// The prefetcher of each core, if there is one.
     pub fn prefetcher(&self) -> Option<PrefetchShape> {
         let spec = self.prefetch.as_ref()?;
-        let walks = spec.walks.as_ref().is_some_and(|walks| **walks);
-        let (streams, train, depth) = (*spec.streams, *spec.train, *spec.depth);
-        Some(PrefetchShape { streams, train, depth, walks })
+        let holds = |fact: &Option<Constant<bool>>| fact.as_ref().is_some_and(|fact| **fact);
+        Some(PrefetchShape {
+            streams: *spec.streams,
+            train: *spec.train,
+            depth: *spec.depth,
+            walks: holds(&spec.walks),
+            crosses_pages: holds(&spec.crosses_pages),
+        })
     }
 
     /// The memory nodes.
@@ -157,6 +163,7 @@ impl Machine {
             l1: self.ticks(&self.l1d.latency),
             load: optional(&self.core.load),
             mispredict: optional(&self.core.mispredict),
+            last_level_line: optional(&self.llc.line),
         }
     }
 

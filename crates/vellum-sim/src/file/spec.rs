@@ -89,6 +89,8 @@ pub struct CacheSpec {
     /// Of `[l1d]`: time between two lines that come into one set. Left out: a line is there from
     /// the access that misses it.
     pub refill: Option<Constant<Duration>>,
+    /// Of `[l1d]`: the same where the line that leaves is dirty. Left out: no more than `refill`.
+    pub refill_dirty: Option<Constant<Duration>>,
     /// Of `[l1d]`: how its way is predicted. Left out: a line is found in whichever way it is.
     pub way_predictor: Option<Constant<WayPrediction>>,
 }
@@ -115,6 +117,8 @@ pub struct LlcSpec {
     pub policy: Constant<Policy>,
     /// How it relates to the private levels.
     pub inclusion: Constant<Inclusion>,
+    /// Time between two lines that it gives to one core. Left out: they come at once.
+    pub line: Option<Constant<Duration>>,
     /// How the set of a line is chosen. Left out: modulo the number of sets.
     pub index: Option<Constant<Index>>,
 }
@@ -129,6 +133,7 @@ impl LlcSpec {
             policy: self.policy.clone(),
             index: self.index.clone(),
             refill: None,
+            refill_dirty: None,
             way_predictor: None,
         }
     }
@@ -147,6 +152,9 @@ pub struct PrefetchSpec {
     pub depth: Constant<u32>,
     /// Whether page walks train it, too. Left out: they do not.
     pub walks: Option<Constant<bool>>,
+    /// Whether it follows virtual addresses from page to page. Left out: it stays within physical
+    /// pages.
+    pub crosses_pages: Option<Constant<bool>>,
 }
 
 /// `[tlb]`

@@ -35,6 +35,9 @@ pub struct Overlap {
     /// From a branch that turns out to be predicted wrongly to the first instruction behind it;
     /// zero where such branches hold up nothing but the load behind them.
     pub mispredict: Ticks,
+    /// Time between two lines that come from the last level, however many are on their way; zero
+    /// where all come at once.
+    pub last_level_line: Ticks,
 }
 
 /// When an access is translated, and by what.
@@ -70,6 +73,8 @@ pub struct Core {
     walkers: [Ticks; 8],
     /// When the load port has issued all loads so far.
     port: Ticks,
+    /// When the last level can give the next line.
+    last_level: Ticks,
     /// By position.
     loads: Queue,
     /// By the time they come free. Those that are free already are taken out when all seem in use.
@@ -98,6 +103,7 @@ impl Core {
             last: Ticks::ZERO,
             walkers: [Ticks::ZERO; 8],
             port: Ticks::ZERO,
+            last_level: Ticks::ZERO,
             loads: Queue::EMPTY,
             fills: Queue::EMPTY,
             translating: Translating::default(),
@@ -163,6 +169,16 @@ impl Core {
         self.now += wait;
         self.settled += wait;
         self.waits.port += wait;
+    }
+
+    /// A line comes from the last level for an access or a prefetch that begins at `start`; returns
+    /// how long it waits for those before it. They come in program order, from this core's time on:
+    /// one whose address is known late holds up none that overtakes it.
+    #[inline]
+    pub fn from_last_level(&mut self, start: Ticks) -> Ticks {
+        let comes = self.last_level.max(self.now);
+        self.last_level = comes + self.overlap.last_level_line;
+        comes.saturating_sub(start.max(self.now))
     }
 
     /// A branch on what the last load brings was predicted wrongly. The core gives up what it has

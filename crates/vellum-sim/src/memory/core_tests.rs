@@ -14,6 +14,7 @@ fn core(fill_buffers: u32) -> Core {
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
         mispredict: Ticks::ZERO,
+        last_level_line: Ticks::ZERO,
     })
 }
 
@@ -99,6 +100,7 @@ fn a_short_window_limits_overlap_before_the_buffers_do() {
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
         mispredict: Ticks::ZERO,
+        last_level_line: Ticks::ZERO,
     });
     let cost = cycles_per_line(&mut c, 10_000, |c| {
         c.load(L3, false);
@@ -126,6 +128,7 @@ fn one_walker_makes_walks_wait_for_each_other_and_two_halve_that() {
             l1: Ticks::from_cycles(4),
             load: Ticks::ZERO,
             mispredict: Ticks::ZERO,
+            last_level_line: Ticks::ZERO,
         });
         cycles_per_line(&mut c, 10_000, |c| {
             let ready = c.walk(Ticks::from_cycles(27));
@@ -178,6 +181,7 @@ fn store_misses_are_bound_by_the_buffers_and_not_by_the_window() {
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
         mispredict: Ticks::ZERO,
+        last_level_line: Ticks::ZERO,
     });
     let cost = cycles_per_line(&mut c, 10_000, |c| {
         c.store(L3);
@@ -234,4 +238,20 @@ fn a_branch_predicted_wrongly_holds_up_all_behind_it_and_most_what_depends_on_it
     assert_eq!(cycles(Core::new(overlap), true), 63 + 16 + 63);
     assert_eq!(cycles(Core::new(overlap), false), 16 + 63, "begun on either way");
     assert_eq!([cycles(core(10), true), cycles(core(10), false)], [2 * 63, 63], "no such constant");
+}
+
+#[test]
+fn lines_of_the_last_level_come_one_after_the_other() {
+    let line = |cycles| Overlap { last_level_line: Ticks::from_cycles(cycles), ..core(10).overlap };
+    let mut free = Core::new(line(0));
+    let cycles = Ticks::from_cycles;
+    assert_eq!([(); 3].map(|()| free.from_last_level(Ticks::ZERO)), [Ticks::ZERO; 3]);
+    let mut c = Core::new(line(10));
+    assert_eq!([(); 3].map(|()| c.from_last_level(Ticks::ZERO)), [0, 10, 20].map(cycles));
+    c.retire(80);
+    assert_eq!(c.from_last_level(Ticks::ZERO), cycles(10), "20 cycles later");
+    assert_eq!(c.from_last_level(cycles(45)), Ticks::ZERO, "it begins after its line can come");
+    assert_eq!(c.from_last_level(cycles(20)), cycles(30), "and holds up none that overtakes it");
+    c.retire(400);
+    assert_eq!(c.from_last_level(Ticks::ZERO), Ticks::ZERO);
 }

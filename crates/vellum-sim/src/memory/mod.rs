@@ -8,7 +8,7 @@ mod pending;
 mod ticks;
 mod waits;
 
-pub use self::arrivals::Arrivals;
+pub use self::arrivals::{Arrivals, Coming, Refill};
 pub use self::core::{Core, Overlap, Ready};
 pub use nested_tables::NestedTables;
 pub use numa::{Memory, Moved, NodeRange, Numa, Traffic};

@@ -45,7 +45,12 @@ impl<F: Format> SimState<F> {
         }
         let watched = |p: &Prefetcher| p.watches_walks();
         if served.level != Level::L1 && self.cpus[c].prefetcher.as_deref().is_some_and(watched) {
-            time = self.walk_trains(c, line, Miss { level: served.level, latency: time }, after);
+            time = self.walk_trains(
+                c,
+                line,
+                Miss { level: served.level, latency: time, pushed: served.pushed },
+                after,
+            );
         }
         self.cpus[c].counts.walk_reads[level] += time;
         time

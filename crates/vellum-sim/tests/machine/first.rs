@@ -19,7 +19,7 @@ const L2: u64 = 8;
 /// Another address of the memory at [`A`], and one whose hash is that of `A`.
 const SAME_HASH: u64 = A + (1 << 28);
 
-const PLAIN: FirstLevel = FirstLevel { refill: None, predicts_ways: false };
+const PLAIN: FirstLevel = FirstLevel { refill: None, refill_dirty: None, predicts_ways: false };
 const PREDICTS: FirstLevel = FirstLevel { predicts_ways: true, ..PLAIN };
 
 fn refill(cycles: u64) -> FirstLevel {
@@ -53,19 +53,27 @@ fn apart(addresses: impl IntoIterator<Item = u64>) -> Loads {
 
 /// Cycles and counts of these loads, after they were made once before.
 fn run(parts: &Parts, loads: &Loads) -> (u64, Counters) {
+    run_of(parts, &loads.iter().map(|&(va, after)| (va, Kind::Load, after)).collect::<Vec<_>>())
+}
+
+/// The same of loads and stores.
+fn run_of(parts: &Parts, accesses: &[(u64, Kind, bool)]) -> (u64, Counters) {
     let sim = SimMachine::<X86>::build(parts, Options::default()).expect("it can be built");
     let next = Cell::new(16);
     let ran = sim.solo(0, |cpu| {
         let k = Kernel::new(&sim, &next, 1);
         let pfn = k.block(Order::HUGE, Use::Data);
         k.sim.zero_out(pfn, 512);
-        for va in [A, B, SAME_HASH] {
-            k.set_at(va, 2, Entry::Leaf(pfn, RO));
+        // Nobody may write what is mapped in several places.
+        if accesses.iter().any(|a| a.1 == Kind::Store) {
+            k.set_at(A, 2, Entry::Leaf(pfn, RW));
+        } else {
+            [A, B, SAME_HASH].map(|va| k.set_at(va, 2, Entry::Leaf(pfn, RO)));
         }
         k.load();
         let go = || {
-            loads.iter().for_each(|&(va, after)| {
-                cpu.access(va, 8, Kind::Load, after).expect("mapped");
+            accesses.iter().for_each(|&(va, kind, after)| {
+                cpu.access(va, 8, kind, after).expect("mapped");
             })
         };
         go();
@@ -132,10 +140,60 @@ fn a_load_joins_a_line_that_is_on_its_way_even_where_others_have_pushed_it_out()
     assert!(misses(&run(&parts, &turns))[0] >= 2);
 }
 
+/// An instruction that modifies memory is in a trace as a store and a load, in this order.
+#[test]
+fn a_load_of_a_line_that_a_store_has_missed_waits_for_it() {
+    let (store, load) = (Kind::Store, Kind::Load);
+    let modified = (0..30).flat_map(|n| [store, load].map(|kind| (A + n * 512, kind, false)));
+    let modified: Vec<_> = modified.collect();
+    let stored: Vec<_> = modified.iter().copied().filter(|a| a.1 == store).collect();
+    let mut parts = machine(refill(1));
+    // In order: nothing overlaps with a load.
+    parts.core.window = 1;
+    let took = |parts: &Parts, of: &[_]| run_of(parts, of).0 - run_of(parts, &[]).0;
+    assert!(took(&parts, &stored) < 30 * L2, "stores overlap");
+    let each = took(&parts, &modified);
+    assert!((29 * L2..31 * (L2 + 2)).contains(&each), "{each} cycles for 30 modified lines");
+    parts.core.window = 64;
+    assert!(took(&parts, &modified) < each / 2, "they overlap within a window");
+}
+
+#[test]
+fn a_dirty_line_that_leaves_a_set_holds_up_the_next_one() {
+    let of = |kind: Kind, sets: u64| -> Vec<_> {
+        (0..30).map(|n| (A + n * 64 * sets, kind, false)).collect()
+    };
+    let dirty = FirstLevel { refill_dirty: Some(Ticks::from_cycles(40)), ..refill(10) };
+    let took = |first, of: &[_]| run_of(&machine(first), of).0 - run_of(&machine(first), &[]).0;
+    let stores = took(dirty, &of(Kind::Store, 8));
+    assert!((29 * 40..32 * 40 + L2).contains(&stores), "{stores} cycles for 30 lines of a set");
+    assert!(took(dirty, &of(Kind::Store, 1)) < stores / 3, "sets do not wait for one another");
+    assert!(took(refill(10), &of(Kind::Store, 8)) < stores / 3, "left out: as a clean one");
+    let loads = of(Kind::Load, 8);
+    assert_eq!(took(dirty, &loads), took(refill(10), &loads), "nothing dirty leaves");
+    let low = FirstLevel { refill_dirty: Some(Ticks::from_cycles(3)), ..refill(10) };
+    assert_eq!(took(low, &loads), took(refill(10), &loads), "never less than a clean one");
+}
+
+#[test]
+fn lines_of_the_last_level_follow_each_other_where_the_machine_says_so() {
+    let took = |line: u64, after: bool| {
+        let mut parts = machine(PLAIN);
+        (parts.caches.l2.sets, parts.caches.l2.ways) = (8, 1);
+        parts.core.last_level_line = Ticks::from_cycles(line);
+        let lines: Loads = (0..200).map(|n| (A + n * 64, after)).collect();
+        run(&parts, &lines).0
+    };
+    assert!(took(0, false) < 200 * 10);
+    assert!((200 * 15..200 * 16 + 100).contains(&took(15, false)), "{}", took(15, false));
+    assert!(took(15, true) - took(0, true) < 100, "a chain of loads is slower than that anyway");
+}
+
 #[test]
 fn it_works_beside_a_prefetcher() {
     let mut parts = machine(FirstLevel { predicts_ways: true, ..refill(3) });
-    parts.prefetch = Some(PrefetchShape { streams: 4, train: 2, depth: 4, walks: false });
+    parts.prefetch =
+        Some(PrefetchShape { streams: 4, train: 2, depth: 4, walks: false, crosses_pages: false });
     let row = apart((0..4096).map(|n| A + n * 64));
     let (cycles, counts) = run(&parts, &row);
     assert!(counts.get("prefetches") > Some(0) && cycles > 4096);

@@ -53,6 +53,16 @@ fn a_file_may_name_what_the_first_level_of_data_does_and_no_other_level() {
         assert!(message.contains(name) && message.contains("first level"), "{message}");
     }
     assert!(tiny("[tlb.l1i]", "refill", "9").is_err(), "unknown in the last level");
+    let both = tiny_with("[l2]", &(line("refill", "9") + &line("refill_dirty", "30")));
+    assert_eq!(both.expect("valid").first_level().refill_dirty.map(Ticks::cycles), Some(30));
+    let message = tiny("[l2]", "refill_dirty", "30").expect_err("refused").to_string();
+    assert!(message.contains("named without l1d.refill"), "{message}");
+    let message = tiny("[l1d]", "refill_dirty", "30").expect_err("refused").to_string();
+    assert!(message.contains("l1i.refill_dirty"), "{message}");
+    let port = tiny("[tlb.l1i]", "line", "3").expect("valid").overlap().last_level_line;
+    assert_eq!(port.cycles(), 3);
+    let message = tiny("[tlb.l1i]", "line", "1e15").expect_err("refused").to_string();
+    assert!(message.contains("llc.line"), "{message}");
     assert!(tiny("[l2]", "way_predictor", "\"physical\"").is_err());
 }
 
@@ -77,7 +87,8 @@ fn a_file_may_have_a_prefetcher_whose_three_constants_all_must_be_possible() {
         tiny_with("[tlb.l1i]", &format!("[prefetch]\n{lines}"))
     };
     let machine = section([("streams", "32"), ("train", "3"), ("depth", "20")]).expect("valid");
-    let shape = PrefetchShape { streams: 32, train: 3, depth: 20, walks: false };
+    let shape =
+        PrefetchShape { streams: 32, train: 3, depth: 20, walks: false, crosses_pages: false };
     assert_eq!(machine.prefetcher(), Some(shape));
     for key in ["prefetch.streams", "prefetch.train", "prefetch.depth"] {
         assert!(machine.constants().iter().any(|row| row.key == key), "{key}");
@@ -98,6 +109,12 @@ fn a_file_may_have_a_prefetcher_whose_three_constants_all_must_be_possible() {
     }
     let walks = machine.overlaid("walks.toml", &format!("[prefetch]\n{}", line("walks", "true")));
     assert_eq!(walks.expect("valid").prefetcher(), Some(PrefetchShape { walks: true, ..shape }));
+    let crosses = "[prefetch]\n".to_owned() + &line("crosses_pages", "true");
+    let virtually = machine.overlaid("crosses.toml", &crosses).expect("valid");
+    assert_eq!(virtually.prefetcher(), Some(PrefetchShape { crosses_pages: true, ..shape }));
+    let both = machine.overlaid("both.toml", &(crosses + &line("walks", "true")));
+    let message = both.expect_err("refused").to_string();
+    assert!(message.contains("prefetch.walks") && message.contains("leave one"), "{message}");
     let message =
         section([("streams", "32"), ("train", "3"), ("ahead", "20")]).expect_err("no key");
     assert!(message.to_string().contains("unknown field `ahead`"), "{message}");

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::common::*;
-use vellum::addr::Order;
+use vellum::addr::{Order, Pfn};
 use vellum::entry::Entry;
 use vellum::machine::Use;
 use vellum_sim::cache::{Inclusion, Policy, PrefetchShape};
@@ -20,7 +20,8 @@ const PAGE: u64 = 64;
 /// All memory of the test: one page of 2 MiB.
 const LINES: u64 = 32768;
 
-const SHAPE: PrefetchShape = PrefetchShape { streams: 4, train: 2, depth: 16, walks: false };
+const SHAPE: PrefetchShape =
+    PrefetchShape { streams: 4, train: 2, depth: 16, walks: false, crosses_pages: false };
 
 /// One CPU with an L1D of 4 KiB, an L2 of 32 KiB and a last level of 128 KiB.
 fn machine(prefetch: Option<PrefetchShape>) -> Parts {
@@ -247,6 +248,46 @@ fn walks_train_it_where_the_machine_says_so_and_then_find_their_tables_in_the_se
     let saved = plain - ahead;
     let most = 8 * 62 * (MEMORY - L2);
     assert!(saved <= most && saved > most * 9 / 10, "{saved} of {most} cycles");
+}
+
+/// Small pages whose frames lie in no order, read in a row: up, or down.
+#[test]
+fn one_that_crosses_pages_goes_on_where_the_next_page_lies() {
+    let pages = 12;
+    let run = |shape: PrefetchShape, descending: bool| {
+        let sim = SimMachine::<X86>::build(&machine(Some(shape)), Options::default());
+        let sim = sim.expect("it can be built");
+        let next = Cell::new(16);
+        let ran = sim.solo(0, |cpu| {
+            let k = Kernel::new(&sim, &next, 1);
+            let pfn = k.block(Order::HUGE, Use::Data);
+            k.sim.zero_out(pfn, 512);
+            for n in 0..pages {
+                let frame = pfn.0 + n * 5 % pages * 7;
+                k.set_at(A + n * 4096, 1, Entry::Leaf(Pfn(frame), RO));
+            }
+            k.load();
+            let (start, before) = (cpu.now(), sim.counters(0));
+            for n in 0..pages * PAGE {
+                let line = if descending { pages * PAGE - 1 - n } else { n };
+                cpu.access(A + line * 64, 8, Kind::Load, true).expect("mapped");
+            }
+            cpu.syscall();
+            let counts = sim.counters(0).since(&before);
+            let get = |name| counts.get(name).expect("a counter");
+            ([get("prefetches"), get("prefetch_hits")], cpu.now() - start)
+        });
+        sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
+        ran.unwrap_or_else(|stop| panic!("{stop}"))
+    };
+    for descending in [false, true] {
+        let (within, slow) = run(SHAPE, descending);
+        assert_eq!(within, [62 * pages; 2]);
+        let (across, fast) = run(PrefetchShape { crosses_pages: true, ..SHAPE }, descending);
+        assert_eq!(across, [64 * pages - 2; 2], "nothing is mapped behind the last page");
+        let saved = slow - fast;
+        assert!(saved > 2 * (pages - 1) * (MEMORY - L2) * 9 / 10, "{saved} cycles");
+    }
 }
 
 /// Prefetched lines push others out of the caches of all kinds; the audit finds them sound, and
