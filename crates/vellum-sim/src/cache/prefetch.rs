@@ -5,11 +5,12 @@
 //! its direction goes on with the stream (lines between are fetched, too: the prefetcher knows no
 //! strides); a longer step, or one the other way, begins anew. After `train` misses in a row it
 //! fetches one line ahead, and twice as far with each further miss, to `depth` lines at most and
-//! never past the page, unless the machine's prefetcher follows virtual addresses: then the stream
-//! goes on in the next page, and so do the lines ahead. Where all trackers are in use, a miss in another page takes the one that
-//! was idle longest. Intel's second-level streamer works along these lines (Intel 64 and IA-32
-//! Architectures Optimization Reference Manual, "Data Prefetch to L1/L2/L3 Caches": up to 32
-//! streams, up to 20 lines ahead, one direction a page); how fast it begins is not published.
+//! never past the page. One that follows virtual addresses goes on in the next page, and so do the
+//! lines ahead. Where all trackers are in use, a miss in another page takes the one that was idle
+//! longest. Intel's second-level streamer works along these lines (Intel 64 and IA-32 Architectures
+//! Optimization Reference Manual, "Data Prefetch to L1/L2/L3 Caches": up to 32 streams, up to 20
+//! lines ahead, one direction a page); how fast it begins is not published. On an EPYC of family 26
+//! no page that is read in a row begins with a wait.
 //!
 //! This file knows no caches and no clock: it says which lines to fetch, and remembers when those
 //! that were fetched arrive.

@@ -53,11 +53,26 @@ fn apart(addresses: impl IntoIterator<Item = u64>) -> Loads {
 
 /// Cycles and counts of these loads, after they were made once before.
 fn run(parts: &Parts, loads: &Loads) -> (u64, Counters) {
-    run_of(parts, &loads.iter().map(|&(va, after)| (va, Kind::Load, after)).collect::<Vec<_>>())
+    let load = |&(va, after): &(u64, bool)| To { va, kind: Kind::Load, after };
+    run_of(parts, &loads.iter().map(load).collect::<Vec<_>>())
 }
 
-/// The same of loads and stores.
-fn run_of(parts: &Parts, accesses: &[(u64, Kind, bool)]) -> (u64, Counters) {
+/// An access.
+#[derive(Clone, Copy)]
+struct To {
+    va: u64,
+    kind: Kind,
+    /// It waits for the load before.
+    after: bool,
+}
+
+/// An access that waits for none.
+fn to(va: u64, kind: Kind) -> To {
+    To { va, kind, after: false }
+}
+
+/// As [`run`], of loads and stores.
+fn run_of(parts: &Parts, accesses: &[To]) -> (u64, Counters) {
     let sim = SimMachine::<X86>::build(parts, Options::default()).expect("it can be built");
     let next = Cell::new(16);
     let ran = sim.solo(0, |cpu| {
@@ -65,14 +80,14 @@ fn run_of(parts: &Parts, accesses: &[(u64, Kind, bool)]) -> (u64, Counters) {
         let pfn = k.block(Order::HUGE, Use::Data);
         k.sim.zero_out(pfn, 512);
         // Nobody may write what is mapped in several places.
-        if accesses.iter().any(|a| a.1 == Kind::Store) {
+        if accesses.iter().any(|a| a.kind == Kind::Store) {
             k.set_at(A, 2, Entry::Leaf(pfn, RW));
         } else {
-            [A, B, SAME_HASH].map(|va| k.set_at(va, 2, Entry::Leaf(pfn, RO)));
+            [A, B, SAME_HASH].iter().for_each(|&va| k.set_at(va, 2, Entry::Leaf(pfn, RO)));
         }
         k.load();
         let go = || {
-            accesses.iter().for_each(|&(va, kind, after)| {
+            accesses.iter().for_each(|&To { va, kind, after }| {
                 cpu.access(va, 8, kind, after).expect("mapped");
             })
         };
@@ -144,9 +159,9 @@ fn a_load_joins_a_line_that_is_on_its_way_even_where_others_have_pushed_it_out()
 #[test]
 fn a_load_of_a_line_that_a_store_has_missed_waits_for_it() {
     let (store, load) = (Kind::Store, Kind::Load);
-    let modified = (0..30).flat_map(|n| [store, load].map(|kind| (A + n * 512, kind, false)));
+    let modified = (0..30).flat_map(|n| [store, load].map(|kind| to(A + n * 512, kind)));
     let modified: Vec<_> = modified.collect();
-    let stored: Vec<_> = modified.iter().copied().filter(|a| a.1 == store).collect();
+    let stored: Vec<_> = modified.iter().copied().filter(|a| a.kind == store).collect();
     let mut parts = machine(refill(1));
     // In order: nothing overlaps with a load.
     parts.core.window = 1;
@@ -161,7 +176,7 @@ fn a_load_of_a_line_that_a_store_has_missed_waits_for_it() {
 #[test]
 fn a_dirty_line_that_leaves_a_set_holds_up_the_next_one() {
     let of = |kind: Kind, sets: u64| -> Vec<_> {
-        (0..30).map(|n| (A + n * 64 * sets, kind, false)).collect()
+        (0..30).map(|n| to(A + n * 64 * sets, kind)).collect()
     };
     let dirty = FirstLevel { refill_dirty: Some(Ticks::from_cycles(40)), ..refill(10) };
     let took = |first, of: &[_]| run_of(&machine(first), of).0 - run_of(&machine(first), &[]).0;
