@@ -23,6 +23,8 @@ const PIECES: u32 = 16;
 const PIECE: f64 = 400_000.0;
 /// Pieces of a chase that is flushed before each.
 const COLD_PIECES: u32 = 6;
+/// A chase through more places takes a tenth of a second or longer, and is not repeated.
+const LONG: usize = 1 << 20;
 /// Chases that go on at once.
 pub(super) const CHAINS: usize = 32;
 
@@ -84,7 +86,8 @@ impl Chain<'_> {
     pub(super) fn mean_step(&self) -> f64 {
         let round = || _ = chase([self.starts[0]], self.places.len());
         round();
-        fastest(3, self.places.len(), round)
+        let rounds = if self.places.len() > LONG { 1 } else { 3 };
+        fastest(rounds, self.places.len(), round)
     }
 
     /// A step of any of [`CHAINS`] chases at once.

@@ -162,7 +162,7 @@ fn share(known: u64, most: usize, inside: f64, chase: impl Fn(usize) -> f64) -> 
         }
     }
     // The edge lies between that chase and the next longer one.
-    let longer = found(most / (6 * LINE) * 7 * LINE);
+    let longer = found((most / (6 * LINE) * 7 * LINE).min(all as usize));
     kept.max(longer).clamp(LEAST, known.min(all).max(LEAST))
 }
 
@@ -200,7 +200,13 @@ mod tests {
             assert!((0.95..=1.4).contains(&found), "{found} of {capacity}");
         }
         assert_eq!(share(256 << 20, 256 << 20, 30.0, |_| 31.0), 256 << 20, "the longest stayed");
-        assert_eq!(share(32 << 20, 256 << 20, 30.0, |_| 120.0), LEAST);
+        let nothing = |bytes: usize| {
+            assert!(bytes <= 256 << 20, "beyond the memory that is chased through");
+            120.0
+        };
+        for known in [32 << 20, 300 << 20] {
+            assert_eq!(share(known, 256 << 20, 30.0, nothing), LEAST);
+        }
         // Under LRU a chase that is too long finds nothing.
         let edge = |bytes: usize| if bytes > 11 << 20 { 90.0 } else { 12.0 };
         let found = share(32 << 20, 256 << 20, 12.0, edge);
