@@ -290,6 +290,41 @@ fn one_that_crosses_pages_goes_on_where_the_next_page_lies() {
     }
 }
 
+#[test]
+fn after_a_flush_lines_ahead_come_from_where_the_page_lies_now() {
+    let shape = PrefetchShape { crosses_pages: true, ..SHAPE };
+    let sim = SimMachine::<X86>::build(&machine(Some(shape)), Options::default());
+    let sim = sim.expect("it can be built");
+    let next = Cell::new(16);
+    let ran = sim.solo(0, |cpu| {
+        let k = Kernel::new(&sim, &next, 1);
+        let pfn = k.block(Order::HUGE, Use::Data);
+        k.sim.zero_out(pfn, 512);
+        let (second, elsewhere) = (A + 4096, A + 64 * 4096);
+        for (va, frame) in [(A, 7), (second, 20), (elsewhere, 40)] {
+            k.set_at(va, 1, Entry::Leaf(Pfn(pfn.0 + frame), RO));
+        }
+        k.load();
+        let read = |page: u64| {
+            for line in 0..PAGE {
+                cpu.access(page + line * 64, 8, Kind::Load, true).expect("mapped");
+            }
+        };
+        // The first page's end brings lines of the second, and this takes it out of the L1.
+        read(A);
+        read(elsewhere);
+        k.set_at(second, 1, Entry::Empty);
+        k.flush_here(second);
+        k.set_at(second, 1, Entry::Leaf(Pfn(pfn.0 + 33), RO));
+        read(A);
+        let before = sim.counters(0);
+        read(second);
+        sim.counters(0).since(&before).get("l2_demand_miss")
+    });
+    sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
+    assert_eq!(ran.unwrap_or_else(|stop| panic!("{stop}")), Some(0));
+}
+
 /// Prefetched lines push others out of the caches of all kinds; the audit finds them sound, and
 /// every line is still read and written.
 #[test]
