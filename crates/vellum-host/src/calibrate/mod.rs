@@ -16,6 +16,7 @@ mod first;
 mod instruction;
 mod kernel;
 mod places;
+mod row;
 pub mod topology;
 pub mod translation;
 mod window;

@@ -3,6 +3,7 @@
 use super::chase::{BLOCK, Chain, LINE, all_lines, lines, pages};
 use super::figure::Figure;
 use super::first::{self as level, FirstTimes};
+use super::row;
 use super::topology::Topology;
 use super::window;
 use crate::bench::linux::Area;
@@ -29,6 +30,11 @@ pub struct PlaceTimes {
     /// Bytes that the last level keeps for one program. A guest's kernel describes the whole, which
     /// other guests use, too.
     pub llc_share: u64,
+    /// The share of lines used several times that the last level keeps through a row of twice as
+    /// many lines as it has, where that can be told.
+    pub kept: Option<f64>,
+    /// Streams that are fetched ahead for at once, where that can be measured.
+    pub streams: Option<u32>,
     /// Entries of the first and the second TLB for pages of 4 KiB, by where chases become slower.
     pub tlb: [u32; 2],
     /// Chases over one line of each page.
@@ -85,9 +91,12 @@ pub(super) fn measure(
     let late = last();
     let last = if late.ns < early.ns { late } else { early };
     // Neighbours use it more in one moment than in the next: the median of three counts.
-    let through_all = |bytes: usize| Chain::new(huge, &all_lines(bytes)).mean_step();
+    let through_all = |bytes: usize| Chain::new(huge, &all_lines(bytes)).mean_step_of_many();
     let llc_share = || match topology.llc {
-        Some(llc) if is_guest != Some(false) => share(llc.size, most, last.ns, through_all),
+        Some(llc) if is_guest != Some(false) => {
+            let inside = through_all((l2 * 4).min(llc.size as usize));
+            share(llc.size, most, inside, through_all)
+        }
         Some(llc) => llc.size,
         None => topology.l2.size,
     };
@@ -104,7 +113,14 @@ pub(super) fn measure(
     let chases = PAGES.map(chase).to_vec();
     let between = llc_share();
     let tlb = [entries(&FIRST_TLB, of_pages), entries(&SECOND_TLB, of_pages)];
+    let llc_share = median([early, between, llc_share()]);
+    let kept = topology.llc.and_then(|llc| {
+        let sizes = [llc.size, llc_share.min(llc.size), topology.l2.size];
+        row::kept(huge, sizes.map(|size| size as usize), [last, memory])
+    });
     PlaceTimes {
+        kept,
+        streams: row::streams(huge, memory),
         tlb,
         l1: first,
         first: level::measure(topology, huge),
@@ -116,7 +132,7 @@ pub(super) fn measure(
             _ => of_chases,
         },
         window: independent.map(|loads| loads.window(memory)),
-        llc_share: median([early, between, llc_share()]),
+        llc_share,
         chases,
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use vellum_host::calibrate::topology::CacheShape;
 use vellum_host::calibrate::translation::{BankGuess, Translation};
 use vellum_host::calibrate::{Computer, Figure, KernelTimes};
+use vellum_sim::cache::MAX_AGES;
 
 use super::values::Values;
 
@@ -181,7 +182,13 @@ fn prefetch(t: &mut Text, computer: &Computer, values: &Values) {
         return;
     }
     t.section("[prefetch]");
-    t.guess("streams", "16", USUAL);
+    match computer.places.streams {
+        Some(streams) => {
+            let among = "measured on this host: lines read in a row among loads at random";
+            t.before("streams", &streams.to_string(), among);
+        }
+        None => t.guess("streams", "16", USUAL),
+    }
     t.guess("train", "2", USUAL);
     let chosen = "measured on this host: the depth that explains lines read in a row best";
     t.before("depth", &values.depth.to_string(), chosen);
@@ -227,7 +234,17 @@ fn last_level(t: &mut Text, computer: &Computer) {
     }
     t.measured("latency", places.llc);
     t.measured("line", computer.lines.read_cached);
-    t.guess("policy", "\"lru\"", "not published");
+    // Other policies here have lost all of it by then.
+    match places.kept.filter(|_| llc.ways <= MAX_AGES) {
+        Some(kept) if kept > 0.5 => {
+            let through = "measured on this host: lines used again stay while twice as many as it \
+                           has are read in a row; the law: A. Jaleel et al., High Performance \
+                           Cache Replacement Using Re-Reference Interval Prediction (RRIP), ISCA \
+                           2010";
+            t.before("policy", "\"rrip\"", through);
+        }
+        _ => t.guess("policy", "\"lru\"", "not published"),
+    }
     t.guess("inclusion", "\"victim\"", "what recent server parts do");
     let hash = "C. Maurice et al., Reverse Engineering Intel Last-Level Cache Complex Addressing \
                 Using Performance Counters, RAID 2015; other vendors' servers hash as well";
@@ -399,7 +416,7 @@ pub(super) mod tests {
     use vellum_host::calibrate::{
         FirstTimes, HugeTimes, LineTimes, Paced, PlaceTimes, translation,
     };
-    use vellum_sim::cache::Index;
+    use vellum_sim::cache::{Index, Policy};
     use vellum_sim::memory::Ticks;
 
     use super::*;
@@ -440,6 +457,8 @@ pub(super) mod tests {
                 memory_of_many: figure(8.0),
                 window: None,
                 llc_share: 20_000_000,
+                kept: None,
+                streams: None,
                 tlb: [96, 2048],
                 chases: vec![],
             },
@@ -472,6 +491,31 @@ pub(super) mod tests {
             load: None,
             took: Duration::ZERO,
         }
+    }
+
+    #[test]
+    fn a_last_level_that_keeps_what_is_used_again_goes_by_ages_if_they_have_room() {
+        let policy = |kept, ways| {
+            let mut computer = computer();
+            computer.places.kept = kept;
+            computer.topology.llc.as_mut().expect("one").ways = ways;
+            machine(&write(&computer, &Values::default())).expect("valid").hierarchy(1).llc.policy
+        };
+        assert_eq!([policy(Some(0.6), 16), policy(Some(0.6), 21)], [Policy::Rrip; 2]);
+        let others = [policy(Some(0.6), 24), policy(Some(0.4), 16), policy(None, 16)];
+        assert_eq!(others, [Policy::Lru; 3]);
+    }
+
+    #[test]
+    fn as_many_streams_are_followed_as_were_found_and_16_where_none_were_looked_for() {
+        let streams = |found| {
+            let mut computer = computer();
+            computer.places.streams = found;
+            let values = Values { depth: 8, ..Values::default() };
+            let machine = machine(&write(&computer, &values)).expect("valid");
+            machine.prefetcher().expect("one").streams
+        };
+        assert_eq!([Some(8), Some(256), None].map(streams), [8, 256, 16]);
     }
 
     #[test]

@@ -17,6 +17,8 @@
 //! that backs a guest by 4 KiB pages puts each of them anywhere. So the guest's pages are shuffled,
 //! as the numbers of pages by multiplications that are undone when a line leaves.
 
+use super::replacement::rrip;
+
 /// How a full set chooses the line that leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -33,6 +35,9 @@ pub enum Policy {
     /// The same, counted from behind the last victim of the set.
     #[serde(rename = "nru-rotating")]
     NruRotating,
+    /// Ages predict when lines are used again: what is used once leaves before what was used again.
+    /// For up to 21 ways.
+    Rrip,
 }
 
 /// How the set of a line is chosen.
@@ -77,6 +82,9 @@ pub enum GeometryError {
     /// No ways or too many.
     #[error("{0} ways: use 1 to {max}", max = MAX_WAYS)]
     Ways(u32),
+    /// More ways than a set has ages for.
+    #[error("{0} ways: the policy \"rrip\" is for up to {max}", max = MAX_AGES)]
+    Ages(u32),
     /// Pages that lie anywhere make no difference.
     #[error(
         "{0} sets: the index \"pages\" is for caches with at least the {PAGE_LINES} lines of a page"
@@ -100,11 +108,13 @@ pub enum GeometryError {
 pub const MAX_SETS: u64 = 1 << 22;
 /// Most ways a set may have.
 pub const MAX_WAYS: u32 = 64;
+/// The same under [`Policy::Rrip`].
+pub const MAX_AGES: u32 = rrip::MAX_WAYS;
 /// Line addresses are below this (2^42 lines of 64 bytes: 256 TiB), and below [`Geometry::reach`].
 pub const MAX_LINE: u64 = 1 << 42;
-/// Quotients are below this: a tag is 32 bits, one of which says "dirty", and one quotient stands
-/// for "no line".
-pub(crate) const MAX_QUOTIENT: u64 = (1 << 31) - 1;
+/// Quotients are below this: a tag is 32 bits, two of which are flags, and one quotient stands for
+/// "no line".
+pub(crate) const MAX_QUOTIENT: u64 = (1 << (32 - super::set::FLAG_BITS)) - 1;
 
 impl Geometry {
     /// Whether a cache of this shape can be built.
@@ -118,13 +128,16 @@ impl Geometry {
         if self.ways == 0 || self.ways > MAX_WAYS {
             return Err(GeometryError::Ways(self.ways));
         }
+        if self.policy == Policy::Rrip && self.ways > MAX_AGES {
+            return Err(GeometryError::Ages(self.ways));
+        }
         if self.index == Index::Pages && self.sets < PAGE_LINES {
             return Err(GeometryError::FewSets(self.sets));
         }
         Ok(())
     }
 
-    /// Line addresses from 0 that the tags can tell apart: 2^31 - 1 a set.
+    /// Line addresses from 0 that the tags can tell apart: 2^30 - 1 a set.
     pub fn reach(&self) -> u64 {
         let reach = (self.sets * MAX_QUOTIENT).min(MAX_LINE);
         match self.index {
@@ -142,12 +155,12 @@ impl Geometry {
 
 /// Lines of a page.
 const PAGE_LINES: u64 = 64;
-/// Pages are shuffled within so many (4 TiB), those beyond within the next as many.
-const SHUFFLED: u64 = 1 << 30;
+/// Pages are shuffled within so many (1 TiB), those beyond within the next as many.
+const SHUFFLED: u64 = 1 << 28;
 /// Half the bits of their numbers.
-const HALF: u32 = 15;
+const HALF: u32 = 14;
 /// Odd numbers below [`SHUFFLED`], and by what a multiplication by each is undone.
-const MIX: [u64; 2] = [0x2c1b_3c6d, 0x197d_11b5];
+const MIX: [u64; 2] = [0x0c1b_3c6d, 0x097d_11b5];
 const UNMIX: [u64; 2] = [inverse(MIX[0]), inverse(MIX[1])];
 
 /// What times `odd` is 1 modulo [`SHUFFLED`]: each step doubles the number of bits that are right.

@@ -202,7 +202,7 @@ pub(super) struct WriteBacks {
 impl WriteBacks {
     #[inline]
     pub(super) fn push(&mut self, victim: Option<Victim>) {
-        if let Some(Victim { line, dirty: true }) = victim {
+        if let Some(Victim { line, dirty: true, .. }) = victim {
             self.lines[usize::from(self.count)] = line;
             self.count += 1;
         }
@@ -335,9 +335,9 @@ impl Hierarchy {
     #[inline]
     pub(super) fn serve(&mut self, cpu: usize, line: u64, l1_victim: Option<Victim>) -> Level {
         let private = &mut self.cpus[cpu];
-        if let Some(Victim { line: old, dirty: true }) = l1_victim {
+        if let Some(old @ Victim { dirty: true, .. }) = l1_victim {
             let group = private.group;
-            if let Some(pushed) = private.l2.fill(old, true) {
+            if let Some(pushed) = private.l2.fill(old) {
                 self.leave_l2(group, pushed);
             }
         }
@@ -356,9 +356,7 @@ impl Hierarchy {
         let level = if self.inclusion == Inclusion::Victim {
             match self.llcs[group].take(line) {
                 Some(dirty) => {
-                    if dirty {
-                        self.cpus[cpu].l2.mark_dirty(line);
-                    }
+                    self.cpus[cpu].l2.mark_reused(dirty);
                     Level::Llc
                 }
                 None => Level::Memory,
@@ -395,7 +393,7 @@ impl Hierarchy {
     fn leave_l2(&mut self, group: usize, victim: Victim) {
         let llc = &mut self.llcs[group];
         if self.inclusion == Inclusion::Victim || victim.dirty && !llc.mark_dirty(victim.line) {
-            let pushed = llc.fill(victim.line, victim.dirty);
+            let pushed = llc.fill(victim);
             self.leave_llc(group, pushed);
         }
     }

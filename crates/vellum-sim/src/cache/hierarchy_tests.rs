@@ -8,8 +8,8 @@ fn geometry(sets: u64, ways: u32) -> Geometry {
     Geometry { sets, ways, policy: Policy::Lru, index: Index::Modulo, seed: 3 }
 }
 
-fn small(inclusion: Inclusion) -> Hierarchy {
-    let shape = Shape {
+fn shape(inclusion: Inclusion) -> Shape {
+    Shape {
         cpus: 4,
         cpus_per_llc: 2,
         l1i: geometry(2, 2),
@@ -19,8 +19,11 @@ fn small(inclusion: Inclusion) -> Hierarchy {
         inclusion,
         latency: [4, 12, 40, 40].map(Ticks::from_cycles),
         lines: 1 << 20,
-    };
-    Hierarchy::new(&shape).expect("a valid shape")
+    }
+}
+
+fn small(inclusion: Inclusion) -> Hierarchy {
+    Hierarchy::new(&shape(inclusion)).expect("a valid shape")
 }
 
 const ALL: [Inclusion; 3] = [Inclusion::Inclusive, Inclusion::Victim, Inclusion::Independent];
@@ -73,6 +76,34 @@ fn a_victim_cache_gives_its_line_away_on_a_hit() {
     assert_eq!(load(&mut h, 0, 0), Level::Llc);
     assert!(!h.llcs[0].probe(0));
     assert_eq!(load(&mut h, 1, 8), Level::Memory, "8 is in CPU 0's second level alone");
+}
+
+/// Lines that are used again and again stay in a last level of ages, whatever streams through the
+/// second, also where a hit moves them up and out.
+#[test]
+fn a_victim_cache_of_ages_keeps_what_comes_back_to_it() {
+    let misses = |inclusion, policy| {
+        let llc = Geometry { policy, ..geometry(256, 16) };
+        let mut h = Hierarchy::new(&Shape { llc, ..shape(inclusion) }).expect("a valid shape");
+        let (hot, stream) = (1024, 4 << 12);
+        let mut missed = 0;
+        for round in 0..20 {
+            let from_memory = (0..hot).filter(|&n| load(&mut h, 0, n) == Level::Memory).count();
+            (0..hot).for_each(|n| _ = load(&mut h, 0, n));
+            if round >= 10 {
+                missed += from_memory;
+            }
+            let first = (round + 1) << 14;
+            (0..stream).for_each(|n| _ = load(&mut h, 0, first + n));
+        }
+        h.validate().expect("consistent");
+        missed as f64 / (10 * hot) as f64
+    };
+    for inclusion in ALL {
+        assert!(misses(inclusion, Policy::Lru) > 0.99, "{inclusion:?}");
+        let found = misses(inclusion, Policy::Rrip);
+        assert!(found < 0.2, "{inclusion:?}: {found}");
+    }
 }
 
 #[test]

@@ -7,18 +7,20 @@
 mod first;
 mod geometry;
 mod hierarchy;
-mod nru;
 mod prefetch;
+mod recent;
+mod replacement;
 mod set;
 mod single;
 mod stream;
-mod tree;
 mod ways;
 
 pub(crate) use first::First;
 pub use first::FirstLevel;
 pub(crate) use geometry::Divider;
-pub use geometry::{Geometry, GeometryError, Index, MAX_LINE, MAX_SETS, MAX_WAYS, Policy};
+pub use geometry::{
+    Geometry, GeometryError, Index, MAX_AGES, MAX_LINE, MAX_SETS, MAX_WAYS, Policy,
+};
 pub use hierarchy::{
     Agent, CpuCounters, Hierarchy, Inclusion, Kind, Level, Served, Shape, Structure,
 };

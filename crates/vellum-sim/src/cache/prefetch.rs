@@ -16,6 +16,7 @@
 //! that were fetched arrive.
 
 use super::geometry::{Divider, Geometry};
+use super::recent::{NONE, Recent};
 use crate::memory::Ticks;
 
 /// What a [`Prefetcher`] is made of.
@@ -39,8 +40,6 @@ pub const MAX_STREAMS: u32 = 256;
 const LINES: u64 = 64;
 /// The longest step, in lines, that goes on with a stream.
 const STEP: i64 = 2;
-/// No page, no line.
-const NONE: u64 = u64::MAX;
 
 /// One tracker. Positions are lines of its page, 0 to 63.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +56,6 @@ struct Stream {
     ahead: i64,
     /// The position to fetch next.
     next: i64,
-    /// When it was used last, by the count of misses.
-    used: u64,
 }
 
 /// Lines to fetch, one after the other; of one page, unless the prefetcher crosses pages.
@@ -89,7 +86,8 @@ impl Iterator for Fetch {
 pub struct Prefetcher {
     shape: PrefetchShape,
     streams: Vec<Stream>,
-    misses: u64,
+    /// Which of them follows a page.
+    recent: Recent,
     /// Lines fetched and not used since, and when they arrive, by the sets of the cache that they
     /// are fetched into: what this has no room for, that has none for either.
     fetched: Vec<(u64, Ticks)>,
@@ -105,11 +103,12 @@ const FRAMES: usize = 16;
 impl Prefetcher {
     /// It follows nothing yet. `cache`: the one that it fetches into.
     pub fn new(shape: PrefetchShape, cache: &Geometry) -> Prefetcher {
-        let idle = Stream { page: NONE, last: 0, direction: 0, run: 0, ahead: 0, next: 0, used: 0 };
+        let idle = Stream { page: NONE, last: 0, direction: 0, run: 0, ahead: 0, next: 0 };
+        let count = shape.streams.clamp(1, MAX_STREAMS) as usize;
         Prefetcher {
             shape,
-            streams: vec![idle; shape.streams.clamp(1, MAX_STREAMS) as usize],
-            misses: 0,
+            streams: vec![idle; count],
+            recent: Recent::new(count),
             fetched: vec![(NONE, Ticks::ZERO); cache.lines() as usize],
             sets: Divider::new(cache.sets, cache.index),
             ways: cache.ways as usize,
@@ -147,26 +146,33 @@ impl Prefetcher {
     /// The first level missed a line, virtual if pages are crossed, physical if not; returns what
     /// to fetch.
     pub fn miss(&mut self, line: u64) -> Fetch {
-        self.misses += 1;
         let (page, at) = (line / LINES, (line % LINES) as i64);
-        let of_page = self.streams.iter().position(|s| s.page == page);
-        let crossing = || {
-            let comes = |s: &Stream| s.comes_to(page, at);
-            let n = self.streams.iter().position(comes).filter(|_| self.shape.crosses_pages)?;
-            self.streams[n].cross();
-            Some(n)
-        };
-        let Some(stream) = of_page.or_else(crossing).map(|n| &mut self.streams[n]) else {
-            if let Some(idle) = self.streams.iter_mut().min_by_key(|s| s.used) {
-                *idle = Stream::begin(page, at, self.misses);
-            }
+        let Some(n) = self.recent.find(page).or_else(|| self.crossing(page, at)) else {
+            let idle = self.recent.oldest();
+            self.streams[idle] = Stream::begin(page, at);
+            self.recent.rename(idle, page);
+            self.recent.touch(idle);
             return Fetch::NOTHING;
         };
-        stream.used = self.misses;
+        self.recent.touch(n);
+        let stream = &mut self.streams[n];
         if !stream.follow(at) || stream.run < self.shape.train {
             return Fetch::NOTHING;
         }
         stream.fetch(&self.shape)
+    }
+
+    /// The tracker that comes to a page from the one beside it, and follows it from now on.
+    fn crossing(&mut self, page: u64, at: i64) -> Option<usize> {
+        if !self.shape.crosses_pages {
+            return None;
+        }
+        let beside = [page.wrapping_sub(1), page.wrapping_add(1)].into_iter();
+        let mut known = beside.filter_map(|page| self.recent.find(page));
+        let n = known.find(|&n| self.streams[n].comes_to(page, at))?;
+        self.streams[n].cross();
+        self.recent.rename(n, page);
+        Some(n)
     }
 
     /// A line was fetched, and arrives then.
@@ -200,9 +206,10 @@ impl Prefetcher {
     /// No page has two trackers, none has fetched too far, and each fetched line is remembered in
     /// its set, once.
     pub fn validate(&self) -> Result<(), String> {
+        self.recent.validate()?;
         for (n, s) in self.streams.iter().enumerate().filter(|(_, s)| s.page != NONE) {
-            if self.streams[..n].iter().any(|other| other.page == s.page) {
-                return Err(format!("page {} has two trackers", s.page));
+            if self.recent.find(s.page) != Some(n) {
+                return Err(format!("page {} has two trackers, or none by its number", s.page));
             }
             let furthest = s.last + s.direction * (s.ahead + 1);
             let beyond = (s.next - furthest) * s.direction > 0;
@@ -227,8 +234,8 @@ impl Prefetcher {
 
 impl Stream {
     /// After the first miss of a page.
-    fn begin(page: u64, at: i64, used: u64) -> Stream {
-        Stream { page, last: at, direction: 0, run: 1, ahead: 0, next: 0, used }
+    fn begin(page: u64, at: i64) -> Stream {
+        Stream { page, last: at, direction: 0, run: 1, ahead: 0, next: 0 }
     }
 
     /// The next miss of the page; says whether it may go on with a stream.
@@ -238,7 +245,7 @@ impl Stream {
             return false;
         }
         if step.abs() > STEP {
-            *self = Stream::begin(self.page, at, self.used);
+            *self = Stream::begin(self.page, at);
             return false;
         }
         if step.signum() == self.direction {

@@ -1,6 +1,6 @@
 //! Searching and reordering one set: the two operations that every simulated access needs.
 //!
-//! A set is a run of 32-bit tags (quotient << 1 | dirty), 4 to a vector, so that 16 ways are one
+//! A set is a run of 32-bit tags (quotient << 2 | flags), 4 to a vector, so that 16 ways are one
 //! line of the host's memory. Under LRU, the order of the tags *is* the order of use: a hit moves
 //! its tag to the front, and a miss inserts one at the front and drops the last. Both shift
 //! positions 0..=at up by one, which is a shift and a blend of vectors, without a branch. Rejected:
@@ -10,10 +10,15 @@
 
 /// The bit of a tag that says the line was written.
 pub(crate) const DIRTY: u32 = 1;
+/// The bit of a tag that says the line came from a level that had kept it until it was used again.
+pub(crate) const REUSED: u32 = 2;
+/// All bits beside the quotient, and how many they are.
+pub(crate) const FLAGS: u32 = DIRTY | REUSED;
+pub(crate) const FLAG_BITS: u32 = 2;
 /// The tag of a way without a line.
-pub(crate) const INVALID: u32 = !DIRTY;
+pub(crate) const INVALID: u32 = !FLAGS;
 
-/// Bit i is set when way i holds `key`, whatever its dirty bit. `set` has `V * 4` tags.
+/// Bit i is set when way i holds `key`, whatever its flags. `set` has `V * 4` tags.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn matches<const V: usize>(set: &[u32], key: u32) -> u64 {
@@ -23,11 +28,11 @@ pub(crate) fn matches<const V: usize>(set: &[u32], key: u32) -> u64 {
     // SAFETY: SSE2 is part of x86_64; each unaligned load of 4 tags is inside `set`, whose length
     // was just checked.
     unsafe {
-        let dirty = _mm_set1_epi32(DIRTY as i32);
-        let key = _mm_set1_epi32((key | DIRTY) as i32);
+        let flags = _mm_set1_epi32(FLAGS as i32);
+        let key = _mm_set1_epi32((key | FLAGS) as i32);
         for v in 0..V {
             let tags = _mm_loadu_si128(set.as_ptr().add(v * 4).cast());
-            let equal = _mm_cmpeq_epi32(_mm_or_si128(tags, dirty), key);
+            let equal = _mm_cmpeq_epi32(_mm_or_si128(tags, flags), key);
             mask |= (_mm_movemask_ps(_mm_castsi128_ps(equal)) as u64) << (v * 4);
         }
     }
@@ -60,11 +65,11 @@ pub(crate) fn push_front<const V: usize>(set: &mut [u32], at: usize, first: u32)
     }
 }
 
-/// Bit i is set when way i holds `key`, whatever its dirty bit. `set` has `V * 4` tags.
+/// Bit i is set when way i holds `key`, whatever its flags. `set` has `V * 4` tags.
 #[inline(always)]
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn matches<const V: usize>(set: &[u32], key: u32) -> u64 {
-    let equal = |&t: &u32| u64::from(t | DIRTY == key | DIRTY);
+    let equal = |&t: &u32| u64::from(t | FLAGS == key | FLAGS);
     set.iter().map(equal).enumerate().map(|(i, bit)| bit << i).sum()
 }
 
@@ -140,12 +145,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_found_clean_or_dirty_in_any_way() {
+    fn a_tag_is_found_in_any_way_whatever_its_flags() {
         let mut set = [INVALID; 16];
         for way in 0..16 {
-            for dirty in [0, DIRTY] {
-                set[way] = 42 << 1 | dirty;
-                assert_eq!(matches::<4>(&set, 42 << 1), 1 << way);
+            for flags in [0, DIRTY, REUSED, FLAGS] {
+                set[way] = 42 << FLAG_BITS | flags;
+                assert_eq!(matches::<4>(&set, 42 << FLAG_BITS), 1 << way);
                 set[way] = INVALID;
             }
         }

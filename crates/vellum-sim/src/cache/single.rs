@@ -5,9 +5,10 @@
 //! exposed: under LRU it changes with every hit.
 
 use super::geometry::{Divider, Geometry, GeometryError, Policy};
-use super::nru;
-use super::set::{DIRTY, INVALID, matches, push_front, stride, with_vectors};
-use super::tree::Tree;
+use super::replacement::{Tree, nru, rrip};
+use super::set::{
+    DIRTY, FLAG_BITS, FLAGS, INVALID, REUSED, matches, push_front, stride, with_vectors,
+};
 
 /// A line that left a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +17,8 @@ pub struct Victim {
     pub line: u64,
     /// Whether it was written since it came in.
     pub dirty: bool,
+    /// Whether it had come from a level that kept it until it was used again.
+    pub reused: bool,
 }
 
 /// What an access met.
@@ -39,7 +42,8 @@ pub struct Cache {
     policy: Policy,
     /// `sets * stride` tags; under LRU the most recent of a set first.
     tags: Vec<u32>,
-    /// Under PLRU, the tree bits of each set; under NRU, the bits of its ways; else empty.
+    /// Under PLRU, the tree bits of each set; under NRU, the bits of its ways, under RRIP their
+    /// ages; else empty.
     bits: Vec<u64>,
     /// Under rotating NRU, the way behind each set's last victim; else empty.
     behind: Vec<u8>,
@@ -98,7 +102,7 @@ impl Cache {
     fn locate(&self, line: u64) -> Location {
         let (set, quotient) = self.divider.split(line);
         debug_assert!(line < self.geometry.reach());
-        Location { set, base: set * self.stride, key: (quotient as u32) << 1 }
+        Location { set, base: set * self.stride, key: (quotient as u32) << FLAG_BITS }
     }
 
     /// The set of a line.
@@ -110,19 +114,25 @@ impl Cache {
     /// Looks for a line and, if it is not there, brings it in. `write` marks it dirty.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool) -> Lookup {
+        self.access_with(line, u32::from(write))
+    }
+
+    /// The same; the line gets these flags beside its own.
+    #[inline]
+    fn access_with(&mut self, line: u64, flags: u32) -> Lookup {
         if line == self.last {
-            self.tags[self.last_at] |= u32::from(write);
+            self.tags[self.last_at] |= flags;
             return Lookup::Hit;
         }
         let Location { set, base, key } = self.locate(line);
         self.last = line;
         self.last_at = base;
         let first = &mut self.tags[base];
-        if *first | DIRTY == key | DIRTY && matches!(self.policy, Policy::Lru | Policy::Random) {
-            *first |= u32::from(write);
+        if *first | FLAGS == key | FLAGS && matches!(self.policy, Policy::Lru | Policy::Random) {
+            *first |= flags;
             return Lookup::Hit;
         }
-        with_vectors!(self.stride / 4, V, self.access_in::<V>(set, base, key, u32::from(write)))
+        with_vectors!(self.stride / 4, V, self.access_in::<V>(set, base, key, flags))
     }
 
     #[inline]
@@ -131,7 +141,7 @@ impl Cache {
         set: usize,
         base: usize,
         key: u32,
-        write: u32,
+        flags: u32,
     ) -> Lookup {
         let tags = &mut self.tags[base..base + V * 4];
         let found = matches::<V>(tags, key);
@@ -139,25 +149,25 @@ impl Cache {
             let way = found.trailing_zeros() as usize;
             match self.policy {
                 Policy::Lru => {
-                    let tag = tags[way] | write;
+                    let tag = tags[way] | flags;
                     push_front::<V>(tags, way, tag);
                 }
                 Policy::Plru => {
-                    tags[way] |= write;
+                    tags[way] |= flags;
                     self.last_at = base + way;
                     self.bits[set] = self.tree.touch(self.bits[set], way);
                 }
                 _ => {
-                    tags[way] |= write;
+                    tags[way] |= flags;
                     self.last_at = base + way;
                     if self.policy != Policy::Random {
-                        self.use_way_nru(set, way);
+                        self.use_way(set, way);
                     }
                 }
             }
             return Lookup::Hit;
         }
-        Lookup::Miss(self.insert_in::<V>(set, base, key | write))
+        Lookup::Miss(self.insert_in::<V>(set, base, key | flags))
     }
 
     /// Puts a tag that is not in the set into it.
@@ -175,7 +185,7 @@ impl Cache {
                 if self.policy == Policy::Plru {
                     self.bits[set] = self.tree.touch(self.bits[set], way);
                 } else if self.policy != Policy::Random {
-                    self.use_way_nru(set, way);
+                    self.fill_way(set, way, tag);
                 }
                 self.last_at = base + way;
                 std::mem::replace(&mut self.tags[base + way], tag)
@@ -185,7 +195,14 @@ impl Cache {
             self.vacant -= 1;
             return None;
         }
-        Some(Victim { line: self.divider.join(set, u64::from(out >> 1)), dirty: out & DIRTY != 0 })
+        Some(self.held(set, out))
+    }
+
+    /// The line of a tag.
+    #[inline]
+    fn held(&self, set: usize, tag: u32) -> Victim {
+        let line = self.divider.join(set, u64::from(tag >> FLAG_BITS));
+        Victim { line, dirty: tag & DIRTY != 0, reused: tag & REUSED != 0 }
     }
 
     #[inline]
@@ -201,7 +218,7 @@ impl Cache {
             return self.tree.victim(self.bits[set]);
         }
         if self.policy != Policy::Random {
-            return self.choose_nru(set);
+            return self.choose_by_bits(set);
         }
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -211,12 +228,30 @@ impl Cache {
 
     // Out of line: the search is unrolled nine times, and other policies should not carry these.
     #[inline(never)]
-    fn use_way_nru(&mut self, set: usize, way: usize) {
-        self.bits[set] = nru::touch(self.bits[set], way, self.ways);
+    fn use_way(&mut self, set: usize, way: usize) {
+        self.bits[set] = match self.policy {
+            Policy::Rrip => rrip::with_age(self.bits[set], way, 0),
+            _ => nru::touch(self.bits[set], way, self.ways),
+        };
     }
 
     #[inline(never)]
-    fn choose_nru(&mut self, set: usize) -> usize {
+    fn fill_way(&mut self, set: usize, way: usize, tag: u32) {
+        match self.policy {
+            Policy::Rrip if tag & REUSED == 0 => {
+                self.bits[set] = rrip::with_age(self.bits[set], way, rrip::NEW);
+            }
+            _ => self.use_way(set, way),
+        }
+    }
+
+    #[inline(never)]
+    fn choose_by_bits(&mut self, set: usize) -> usize {
+        if self.policy == Policy::Rrip {
+            let (way, ages) = rrip::victim(self.bits[set], self.ways);
+            self.bits[set] = ages;
+            return way;
+        }
         if self.policy == Policy::Nru {
             return nru::victim(self.bits[set], 0, self.ways);
         }
@@ -257,10 +292,19 @@ impl Cache {
         found.is_some()
     }
 
-    /// Brings in a line (a victim of the level above, say), or marks it dirty where it already is.
+    /// Marks the line accessed last as kept by a level below until now, and dirty if it was there.
     #[inline]
-    pub fn fill(&mut self, line: u64, dirty: bool) -> Option<Victim> {
-        match self.access(line, dirty) {
+    pub(super) fn mark_reused(&mut self, dirty: bool) {
+        debug_assert!(self.last != NO_LINE);
+        self.tags[self.last_at] |= REUSED | u32::from(dirty);
+    }
+
+    /// Brings in a line that left the level above, or marks it dirty where it already is.
+    #[inline]
+    pub fn fill(&mut self, from_above: Victim) -> Option<Victim> {
+        let Victim { line, dirty, reused } = from_above;
+        let flags = u32::from(dirty) | if reused { REUSED } else { 0 };
+        match self.access_with(line, flags) {
             Lookup::Hit => None,
             Lookup::Miss(victim) => victim,
         }
@@ -282,7 +326,7 @@ impl Cache {
             self.tags[base + self.ways - 1] = INVALID;
         } else {
             self.tags[at] = INVALID;
-            if self.policy != Policy::Random && self.policy != Policy::Plru {
+            if matches!(self.policy, Policy::Nru | Policy::NruRotating) {
                 self.bits[set] &= !(1 << (at - base));
             }
         }
@@ -308,12 +352,8 @@ impl Cache {
 
     /// Line addresses held, set by set.
     pub fn lines(&self) -> impl Iterator<Item = Victim> + '_ {
-        self.tags.iter().enumerate().filter(|&(_, &t)| t | DIRTY != INVALID | DIRTY).map(
-            |(i, &t)| Victim {
-                line: self.divider.join(i / self.stride, u64::from(t >> 1)),
-                dirty: t & DIRTY != 0,
-            },
-        )
+        let held = self.tags.iter().enumerate().filter(|&(_, &t)| t | FLAGS != INVALID | FLAGS);
+        held.map(|(i, &t)| self.held(i / self.stride, t))
     }
 
     /// Recounts everything: no line twice in a set, no line in a way that does not exist, holes
@@ -327,15 +367,12 @@ impl Cache {
                 return Err(format!("set {set}: a line beyond way {}", self.ways));
             }
             vacant += real.iter().filter(|&&t| t == INVALID).count() as u64;
-            if real.contains(&(INVALID | DIRTY)) {
-                return Err(format!("set {set}: a vacant way is dirty"));
+            if real.iter().any(|&t| t | FLAGS == INVALID | FLAGS && t != INVALID) {
+                return Err(format!("set {set}: a vacant way has flags"));
             }
             for (i, &t) in real.iter().enumerate().filter(|&(_, &t)| t != INVALID) {
-                if real[..i].iter().any(|&u| u | DIRTY == t | DIRTY) {
-                    return Err(format!(
-                        "set {set}: line {} twice",
-                        self.divider.join(set, u64::from(t >> 1))
-                    ));
+                if real[..i].iter().any(|&u| u | FLAGS == t | FLAGS) {
+                    return Err(format!("set {set}: line {} twice", self.held(set, t).line));
                 }
                 if self.policy == Policy::Lru && real[..i].contains(&INVALID) {
                     return Err(format!("set {set}: a hole before a line"));
@@ -354,7 +391,7 @@ impl Cache {
         }
         if self.last != NO_LINE {
             let Location { base, key, .. } = self.locate(self.last);
-            if self.tags[self.last_at] | DIRTY != key | DIRTY
+            if self.tags[self.last_at] | FLAGS != key | FLAGS
                 || !(base..base + self.ways).contains(&self.last_at)
             {
                 return Err(format!("line {}, accessed last, is not where it was", self.last));

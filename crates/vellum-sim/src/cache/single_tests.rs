@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::cache::Index;
 
-const ALL: [Policy; 5] =
-    [Policy::Lru, Policy::Plru, Policy::Random, Policy::Nru, Policy::NruRotating];
+const ALL: [Policy; 6] =
+    [Policy::Lru, Policy::Plru, Policy::Random, Policy::Nru, Policy::NruRotating, Policy::Rrip];
+
+/// A line that was brought in and used by one level alone.
+fn left(line: u64, dirty: bool) -> Option<Victim> {
+    Some(Victim { line, dirty, reused: false })
+}
 
 fn cache(sets: u64, ways: u32, policy: Policy) -> Cache {
     Cache::new(Geometry { sets, ways, policy, index: Index::Modulo, seed: 1 })
@@ -119,6 +124,39 @@ fn nine_lines_in_eight_ways_in_a_strict_cycle_always_miss_under_rotating_nru_and
 }
 
 #[test]
+fn under_rrip_a_line_used_again_outlasts_seven_rounds_of_new_ones() {
+    // 10 is used again and is 0; each of three new lines is a year from leaving. So all grow older
+    // once in three, and 10 leaves in the eighth turn of growing.
+    let lines: Vec<u64> = [10, 11, 12, 13, 10].into_iter().chain(20..60).collect();
+    let out = victims(Policy::Rrip, &lines);
+    assert_eq!(out[5..9], [11, 12, 13, 20].map(Some));
+    let at = out.iter().position(|&v| v == Some(10)).expect("it leaves");
+    assert_eq!(at - 5, 6 * 3, "others left before it");
+    assert_eq!(victims(Policy::Rrip, &[10, 11, 12, 13, 20, 21])[4..], [10, 11].map(Some));
+}
+
+/// The share of the lines of a quarter of a cache, all used often, that leaves while others are
+/// read once.
+fn lost(policy: Policy, streamed: u64) -> f64 {
+    let (sets, hot) = (1024, 4096);
+    let mut c = cache(sets, 16, policy);
+    (0..4).for_each(|_| (0..hot).for_each(|n| _ = c.access(n, false)));
+    (0..streamed).for_each(|n| _ = c.access(1 << 20 | n, false));
+    c.validate().expect("consistent");
+    let lost = (0..hot).filter(|&n| c.access(n, false) != Lookup::Hit).count();
+    lost as f64 / hot as f64
+}
+
+#[test]
+fn a_stream_of_five_times_a_cache_leaves_what_is_used_often_in_it_under_rrip_alone() {
+    for policy in [Policy::Lru, Policy::Plru, Policy::Random, Policy::NruRotating] {
+        assert!(lost(policy, 5 << 14) > 0.95, "{policy:?}");
+    }
+    // Room for 12 lines in each set, seven times: 5.25 times the cache.
+    assert_eq!([3, 4, 5, 6].map(|times| lost(Policy::Rrip, times << 14)), [0.0, 0.0, 0.0, 1.0]);
+}
+
+#[test]
 fn one_way_has_one_victim_and_64_ways_hold_64_lines_under_nru() {
     for policy in [Policy::Nru, Policy::NruRotating] {
         assert_eq!(misses_per_round(&mut cache(4, 1, policy), 2, 4, 10), 1.0);
@@ -132,8 +170,8 @@ fn a_victim_is_the_least_recently_used_line_and_says_whether_it_was_written() {
     assert_eq!(c.access(0, true), Lookup::Miss(None));
     assert_eq!(c.access(4, false), Lookup::Miss(None));
     assert_eq!(c.access(0, false), Lookup::Hit);
-    assert_eq!(c.access(8, false), Lookup::Miss(Some(Victim { line: 4, dirty: false })));
-    assert_eq!(c.access(12, false), Lookup::Miss(Some(Victim { line: 0, dirty: true })));
+    assert_eq!(c.access(8, false), Lookup::Miss(left(4, false)));
+    assert_eq!(c.access(12, false), Lookup::Miss(left(0, true)));
     c.validate().expect("consistent");
 }
 
@@ -171,7 +209,7 @@ fn set_counts_that_are_no_power_of_two_map_each_line_to_one_set() {
     for line in 0..20480 * 24 {
         assert_eq!(c.access(line, false), Lookup::Miss(None));
     }
-    assert_eq!(c.access(20480 * 24, false), Lookup::Miss(Some(Victim { line: 0, dirty: false })));
+    assert_eq!(c.access(20480 * 24, false), Lookup::Miss(left(0, false)));
     c.validate().expect("consistent");
 }
 
@@ -237,6 +275,9 @@ fn impossible_shapes_are_errors() {
     assert_eq!(make(64, 0), GeometryError::Ways(0));
     assert_eq!(make(64, 65), GeometryError::Ways(65));
     assert_eq!(make(1 << 40, 8), GeometryError::ManySets(1 << 40));
+    let rrip = |ways| Cache::new(Geometry { ways, ..*cache(1, 1, Policy::Rrip).geometry() });
+    assert!(rrip(21).is_ok());
+    assert_eq!(rrip(22).map(|_| ()).unwrap_err(), GeometryError::Ages(22));
 }
 
 /// A list of lines per set, the most recent first: slow and obvious.
@@ -256,7 +297,7 @@ impl Naive {
         }
         let out = if set.len() == self.ways { set.pop() } else { None };
         set.insert(0, (line, write));
-        Lookup::Miss(out.map(|(line, dirty)| Victim { line, dirty }))
+        Lookup::Miss(out.and_then(|(line, dirty)| left(line, dirty)))
     }
 }
 

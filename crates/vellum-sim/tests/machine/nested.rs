@@ -383,8 +383,8 @@ fn tables_that_the_caches_cannot_tell_apart_or_of_three_levels_are_refused() {
     assert!(matches!(refused(&p), Some(BuildError::Parts(why)) if why.contains("hypervisor")));
     p.nested = Some(bare(PageSize::K4, 4));
     assert!(refused(&p).is_none());
-    // Caches of one set reach 128 GiB: the memory fits, the tables behind it do not.
-    p.numa.frames = vec![64 * GIB - 512, 64 * GIB - 512];
+    // Caches of one set reach 64 GiB: the memory fits, the tables behind it do not.
+    p.numa.frames = vec![32 * GIB - 512, 32 * GIB - 512];
     p.caches.l1d.sets = 1;
     p.caches.lines = 0;
     assert!(matches!(refused(&p), Some(BuildError::Cache(_))));

@@ -67,16 +67,21 @@ fn a_file_may_name_what_the_first_level_of_data_does_and_no_other_level() {
 }
 
 #[test]
-fn a_cache_may_replace_by_not_recently_used_bits() {
+fn a_cache_may_replace_by_not_recently_used_bits_or_by_ages() {
     let tiny = file::preset("tiny").expect("valid");
     for level in ["l1i", "l1d", "l2", "llc"] {
-        for (name, policy) in [("nru", Policy::Nru), ("nru-rotating", Policy::NruRotating)] {
+        for (name, policy) in
+            [("nru", Policy::Nru), ("nru-rotating", Policy::NruRotating), ("rrip", Policy::Rrip)]
+        {
             let machine = tiny.with(&format!("{level}.policy"), &format!("\"{name}\""));
             let shape = machine.expect("valid").hierarchy(1);
             let caches = [shape.l1i, shape.l1d, shape.l2, shape.llc];
             assert_eq!(caches.iter().filter(|cache| cache.policy == policy).count(), 1, "{level}");
         }
     }
+    let ages = tiny.with("llc.policy", "\"rrip\"").expect("valid").with("llc.ways", "24");
+    let message = ages.expect_err("refused").to_string();
+    assert!(message.contains("llc") && message.contains("up to 21"), "{message}");
 }
 
 #[test]

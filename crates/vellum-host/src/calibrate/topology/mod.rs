@@ -212,5 +212,4 @@ fn nodes(
 }
 
 #[cfg(test)]
-#[path = "topology_tests.rs"]
 mod tests;
