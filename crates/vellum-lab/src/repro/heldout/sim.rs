@@ -35,7 +35,8 @@ fn page(context: &Context<'_>, found: Found) -> Page {
     let held = statements.iter().filter(|s| s.ok()).count();
     let how = "Machines differ from a preset in constants that are from the run's own old column \
                (before), from sources that never saw the mechanism (outside), or estimated \
-               (guess). None was changed after its figure came out.";
+               (guess). None was changed after its figure came out, but for costs.work.large of \
+               the runs made from milan.";
     Page {
         name: "heldout",
         title: TITLE.into(),
