@@ -188,10 +188,10 @@ fn means(statements: &[Statement]) -> String {
 fn limits(statements: &[Statement]) -> Vec<String> {
     let misses = |id: &str| statements.iter().any(|s| s.id == id && !s.ok());
     let mut limits = vec![
-        "2 MiB: until 2026-11-28 a huge fault without zeroing was a guess of 13 us, from transparent \
-         huge pages on a Haswell; these runs take pages of hugetlbfs, which come from a pool. The \
-         measurement in its place knows nothing of extents, but it was made when the errors were \
-         known: -8.3, -9.6, -13.7 and -9.1 %."
+        "2 MiB: until 2026-11-28 a huge fault without zeroing was a guess of 13 us, from \
+         transparent huge pages on a Haswell; these runs take pages of hugetlbfs, which come from \
+         a pool. The measurement in its place knows nothing of extents, but it was made when the \
+         errors were known: -8.3, -9.6, -13.7 and -9.1 %."
             .to_owned(),
     ];
     if misses("A-15-genoa-1g") {
