@@ -17,6 +17,8 @@ const HUGE: u64 = 2 << 20;
 /// Pages and huge pages of a loop over the kernel's work.
 const PAGES: u64 = 4096;
 const BLOCKS: u64 = 8;
+/// Chases at once.
+const CHASES: usize = 32;
 /// Mappings made and unmade.
 const MAPS: u64 = 64;
 
@@ -37,6 +39,8 @@ pub enum Loop {
     HugeTouch,
     /// A chase over one line of each page, and whether these lie in huge pages.
     Chase(usize, bool),
+    /// The same by 32 chases at once, in small pages.
+    Chases(usize),
     /// Lines read in a row, so many instructions apart.
     Stream(u64),
 }
@@ -118,14 +122,21 @@ impl Workload for Timed {
                 }
                 (start, MAPS)
             }
-            Loop::Chase(pages, _) => {
+            Loop::Chase(pages, _) | Loop::Chases(pages) => {
                 let places = lines_of_pages(pages);
                 map((pages as u64 * PAGE).next_multiple_of(HUGE))?;
                 each(AT, true, PAGE, pages as u64)?;
+                // Of many chases each load waits for one long before it: for none, here.
+                let (is_one, n) = (matches!(self.0, Loop::Chase(..)), places.len());
+                let at = |step: usize| match is_one {
+                    true => places[step % n],
+                    false => places[(step / CHASES + step % CHASES * n / CHASES) % n],
+                };
                 let mut chase = |steps: usize| {
-                    for place in places.iter().cycle().take(steps) {
+                    for step in 0..steps {
                         cpu.retire(1);
-                        program.load(AT + *place as u64, 8, true).map_err(LabError::failed)?;
+                        let at = AT + at(step) as u64;
+                        program.load(at, 8, is_one).map_err(LabError::failed)?;
                     }
                     Ok::<(), LabError>(())
                 };

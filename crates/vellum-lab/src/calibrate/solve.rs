@@ -16,6 +16,9 @@ use crate::error::LabError;
 /// Lines that prefetchers run ahead; 0: there is none.
 const DEPTHS: [u32; 7] = [0, 2, 4, 8, 16, 32, 63];
 
+/// Walks that a machine file may have in flight.
+const MOST_WALKERS: u32 = 8;
+
 /// By how many nanoseconds a price is raised to see how often a loop pays it.
 const STEP: f64 = 100.0;
 
@@ -26,6 +29,7 @@ const MOST_RARE: f64 = 0.5;
 pub fn solve(computer: &Computer) -> Result<Values, LabError> {
     let mut values = Values { copy_line: computer.lines.copied.ns, ..Values::default() };
     walks(computer, &mut values)?;
+    values.walkers = walkers(computer, &values)?;
     values.depth = depth(computer, &values)?;
     let kernel = &computer.kernel;
     let mut price = |of: Loop, measured: Figure, put: fn(&mut Values) -> &mut f64| {
@@ -96,6 +100,28 @@ fn start_of_walk(steps: &[Step]) -> (f64, f64) {
     tried.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
 }
 
+/// How many walks go on at once: as many as bring the chases that go on at once nearest.
+fn walkers(computer: &Computer, values: &Values) -> Result<Option<u32>, LabError> {
+    let beyond = |pages: usize| pages > computer.places.tlb[1] as usize;
+    let chases: Vec<_> = computer.places.chases.iter().filter(|c| beyond(c.pages)).collect();
+    if chases.is_empty() {
+        return Ok(None);
+    }
+    let mut best = (f64::INFINITY, 0);
+    for walkers in 1..=MOST_WALKERS {
+        let machine = at(computer, &Values { walkers: Some(walkers), ..*values })?;
+        let mut off = 0.0;
+        for chase in &chases {
+            let simulated = nanoseconds(&machine, Loop::Chases(chase.pages))?;
+            off += (simulated / chase.small_of_many.ns).ln().powi(2);
+        }
+        if off < best.0 {
+            best = (off, walkers);
+        }
+    }
+    Ok(Some(best.1))
+}
+
 /// How far a prefetcher runs ahead: the depth by which lines read in a row come out nearest, at
 /// once and with other work between.
 fn depth(computer: &Computer, values: &Values) -> Result<u32, LabError> {
@@ -144,6 +170,8 @@ fn chases(computer: &Computer, values: &Values) -> Result<Vec<Step>, LabError> {
 
 #[cfg(test)]
 mod tests {
+    use vellum_host::calibrate::PageChase;
+
     use super::super::text::tests::computer;
     use super::*;
 
@@ -158,6 +186,30 @@ mod tests {
         assert!(start == 0.0 && off > 0.2, "never below nothing");
         let (start, off) = start_of_walk(&[step(30.0, 10.0, 1.0), step(5.0, 5.0, 0.0)]);
         assert_eq!((start, off < 1e-9), (20.0, true), "what does not walk does not pay");
+    }
+
+    /// Measured by a machine itself, the number of walkers is its own.
+    #[test]
+    fn as_many_walkers_are_found_as_explain_chases_at_once() {
+        let mut computer = computer();
+        computer.places.memory_of_many.ns = 4.0;
+        let figure = |ns| Figure { ns, spread: 0.01 };
+        for walkers in [1, 3, 6] {
+            let values = Values { walkers: Some(walkers), walk_start: 30.0, ..Values::default() };
+            let machine = at(&computer, &values).expect("valid");
+            let of = |pages| nanoseconds(&machine, Loop::Chases(pages)).expect("it runs");
+            let chase = |pages| PageChase {
+                pages,
+                small: figure(100.0),
+                huge: None,
+                small_of_many: figure(of(pages)),
+            };
+            computer.places.chases = vec![chase(4096), chase(16_384)];
+            let start = Values { walk_start: 30.0, ..Values::default() };
+            assert_eq!(super::walkers(&computer, &start).expect("solved"), Some(walkers));
+        }
+        computer.places.chases.clear();
+        assert_eq!(super::walkers(&computer, &Values::default()).expect("solved"), None);
     }
 
     /// The promise of all prices: each loop takes on the simulated machine what it took here.

@@ -107,9 +107,9 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
     let overlap = "measured on this host: one load from memory against many at once";
     let together = (places.memory.ns / places.memory_of_many.ns).round().clamp(1.0, 64.0);
     t.before("fill_buffers", &together.to_string(), overlap);
-    match walkers(computer) {
+    match values.walkers {
         Some(walkers) => {
-            let many = "measured on this host: one chase through page tables against 32";
+            let many = "measured on this host: as many as explain 32 chases at once best";
             t.before("walkers", &walkers.to_string(), many);
         }
         None => t.guess("walkers", "2", USUAL),
@@ -204,13 +204,6 @@ fn crosses_pages(computer: &Computer) -> bool {
     let slow = &computer.lines.slow;
     let of_page = (slow.cold.ns - slow.hot.ns) * 64.0;
     of_page < computer.places.memory.ns / 2.0
-}
-
-/// Walks that go on at once: of the shortest chase that no TLB holds.
-fn walkers(computer: &Computer) -> Option<u32> {
-    let beyond = 2 * computer.places.tlb[1] as usize;
-    let chase = computer.places.chases.iter().find(|c| c.pages > beyond)?;
-    Some((chase.small.ns / chase.small_of_many.ns).round().clamp(1.0, 8.0) as u32)
 }
 
 fn last_level(t: &mut Text, computer: &Computer) {

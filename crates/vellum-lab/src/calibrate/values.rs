@@ -12,6 +12,8 @@ pub struct Values {
     pub walk_start: f64,
     /// By how much steps of chases through page tables are off at the worst, as a share.
     pub walks_off: f64,
+    /// Page walks that go on at once, where chases show it.
+    pub walkers: Option<u32>,
     /// How many lines the prefetcher runs ahead; 0: there is none.
     pub depth: u32,
     /// A fault taken and returned from.
