@@ -42,15 +42,8 @@ impl First {
     }
 
     /// When a line is there that an access by `va` finds on its way at `start`, and what serves it.
-    #[inline]
-    pub(crate) fn on_its_way(
-        &self,
-        (line, set): (u64, usize),
-        va: u64,
-        start: Ticks,
-    ) -> Option<(Ticks, u8)> {
-        let arrivals = self.arrivals.as_ref().filter(|a| a.may_have(set, start))?;
-        arrivals.find(line, self.tag(va), start)
+    pub(crate) fn on_its_way(&self, line: u64, va: u64, start: Ticks) -> Option<(Ticks, u8)> {
+        self.arrivals.as_ref()?.find(line, self.tag(va), start)
     }
 
     /// When a missed line comes, which would be at `at` if nothing else came into its set.

@@ -179,11 +179,10 @@ impl<F: Format> SimState<F> {
     /// An access to a line that is on its way waits for it. Says whether it is one.
     #[inline(never)]
     fn joins(&mut self, c: usize, touch: &Touch) -> bool {
-        let place = (touch.line, self.caches.first_set(c, touch.line));
         let cpu = &mut self.cpus[c];
         let (ready, dependent) = (touch.late.unwrap_or_default(), touch.is_dependent());
         let start = cpu.core.starts(ready.at, dependent);
-        let found = cpu.first.as_ref().and_then(|f| f.on_its_way(place, touch.va, start));
+        let found = cpu.first.as_ref().and_then(|f| f.on_its_way(touch.line, touch.va, start));
         let Some((at, source)) = found else { return false };
         self.caches.joins(c, touch.kind.of_cache());
         // The caches may have lost it again: the next access looks.

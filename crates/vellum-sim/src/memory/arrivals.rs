@@ -50,41 +50,22 @@ pub struct Arrivals {
     refill: Refill,
     /// In no order.
     lines: Vec<Arrival>,
-    /// A bit for each set, modulo 64, that one of them comes into.
-    sets: u64,
-    /// Before this time none of them can be forgotten.
-    forget: Ticks,
     /// After the last of them nothing is on its way.
     last: Ticks,
-}
-
-/// The bit of a set.
-#[inline]
-fn bit(set: usize) -> u64 {
-    1 << (set % 64)
 }
 
 impl Arrivals {
     /// None yet.
     pub fn new(refill: Refill) -> Arrivals {
-        Arrivals {
-            refill,
-            lines: Vec::with_capacity(64),
-            sets: 0,
-            forget: Ticks::ZERO,
-            last: Ticks::ZERO,
-        }
-    }
-
-    /// Whether a line of a set may be on its way at `start`.
-    #[inline]
-    pub fn may_have(&self, set: usize, start: Ticks) -> bool {
-        start < self.last && self.sets & bit(set) != 0
+        Arrivals { refill, lines: Vec::with_capacity(64), last: Ticks::ZERO }
     }
 
     /// When a line is there that an access finds on its way at `start`, and what serves it.
     #[inline]
     pub fn find(&self, line: u64, tag: u8, start: Ticks) -> Option<(Ticks, u8)> {
+        if start >= self.last {
+            return None;
+        }
         let found = self.lines.iter().find(|a| a.line == line && a.tag == tag && a.at > start)?;
         Some((found.at, found.source))
     }
@@ -94,25 +75,15 @@ impl Arrivals {
     pub fn add(&mut self, line: Coming, pushed: bool, now: Ticks, mut at: Ticks) -> Ticks {
         let Refill { clean, dirty } = self.refill;
         let gap = if pushed { dirty } else { clean };
-        let longest = clean.max(dirty);
-        if self.forget <= now {
-            self.lines.retain(|a| a.at + longest > now);
-            self.sets = self.lines.iter().fold(0, |all, a| all | bit(a.set));
-            let next = self.lines.iter().map(|a| a.at + longest).min();
-            self.forget = next.unwrap_or(Ticks(u64::MAX));
-        }
+        self.lines.retain(|a| a.at + clean.max(dirty) > now);
         let is_near = |a: &Arrival, at| {
             if a.at <= at { a.at + gap > at } else { at + a.gap > a.at }
         };
-        let is_alone = self.sets & bit(line.set) == 0;
-        let others = if is_alone { &[] } else { &self.lines[..] };
-        while let Some(near) = others.iter().find(|a| a.set == line.set && is_near(a, at)) {
+        while let Some(near) = self.lines.iter().find(|a| a.set == line.set && is_near(a, at)) {
             at = near.at + gap;
         }
         let Coming { line, set, tag, source } = line;
         self.lines.push(Arrival { line, set, tag, source, at, gap });
-        self.sets |= bit(set);
-        self.forget = self.forget.min(at + longest);
         self.last = self.last.max(at);
         at
     }
@@ -144,18 +115,6 @@ mod tests {
         assert_eq!(lines.find(7, 1, at(99)), Some((at(100), 2)));
         assert_eq!(lines.find(7, 1, at(100)), None, "it is there");
         assert_eq!([(8, 1), (7, 2)].map(|(line, tag)| lines.find(line, tag, at(0))), [None; 2]);
-    }
-
-    #[test]
-    fn a_set_may_have_lines_on_their_way_until_the_last_of_them_is_forgotten() {
-        let mut lines = arrivals(10, 10);
-        lines.add(coming(7, 3), CLEAN, at(0), at(100));
-        assert_eq!([3, 67, 4].map(|set| lines.may_have(set, at(99))), [true, true, false]);
-        lines.add(coming(8, 4), CLEAN, at(109), at(200));
-        assert_eq!([3, 4].map(|set| lines.may_have(set, at(109))), [true, true]);
-        lines.add(coming(9, 5), CLEAN, at(110), at(200));
-        assert_eq!([3, 4, 5].map(|set| lines.may_have(set, at(110))), [false, true, true]);
-        assert!(!lines.may_have(4, at(200)), "all are there");
     }
 
     #[test]
