@@ -95,7 +95,7 @@ pub(super) fn measure(
     let llc_share = || match topology.llc {
         Some(llc) if is_guest != Some(false) => {
             let inside = through_all((l2 * 4).min(llc.size as usize));
-            share(llc.size, most, inside, through_all)
+            share(llc.size, most, [inside, of_chases.ns], through_all)
         }
         Some(llc) => llc.size,
         None => topology.l2.size,
@@ -157,14 +157,17 @@ fn median(mut of: [u64; 3]) -> u64 {
 
 /// The bytes of a cache of `known` bytes that one program gets: of chases through every line of
 /// twice as much and less, the most that was found there. What is not found takes the time of the
-/// longest chase.
-fn share(known: u64, most: usize, inside: f64, chase: impl Fn(usize) -> f64) -> u64 {
+/// longest chase. `inside`: one that is taken to be found whole; `memory`: of one that is not found
+/// at all. Less than the first needs is not told from less.
+fn share(known: u64, most: usize, [inside, memory]: [f64; 2], chase: impl Fn(usize) -> f64) -> u64 {
     let mut bytes = most.min(2 * known as usize);
     let (all, outside) = (bytes as u64, chase(bytes));
-    if outside < inside * 2.0 {
+    if outside < memory / 2.0 {
         // It stayed, so that nothing says that there is not more.
         return known;
     }
+    // Where neighbours have nearly all, that one is not found either.
+    let inside = inside.min(outside / 2.0);
     let found = |bytes: usize| {
         let missed = (chase(bytes) - inside) / (outside - inside);
         (bytes as f64 * (1.0 - missed.clamp(0.0, 1.0))) as u64
@@ -209,23 +212,29 @@ mod tests {
                 let missed = (1.0 - capacity / bytes as f64).max(0.0);
                 30.0 + 70.0 * missed
             };
-            share(known, 256 << 20, 30.0, chase) as f64 / capacity
+            share(known, 256 << 20, [30.0, 100.0], chase) as f64 / capacity
         };
         for (capacity, known) in [(20e6, 256 << 20), (16e6, 32 << 20), (5e6, 32 << 20)] {
             let found = of(capacity, known);
             assert!((0.95..=1.4).contains(&found), "{found} of {capacity}");
         }
-        assert_eq!(share(256 << 20, 256 << 20, 30.0, |_| 31.0), 256 << 20, "the longest stayed");
+        assert_eq!(share(256 << 20, 256 << 20, [30.0, 100.0], |_| 31.0), 256 << 20, "it stayed");
         let nothing = |bytes: usize| {
             assert!(bytes <= 256 << 20, "beyond the memory that is chased through");
             120.0
         };
         for known in [32 << 20, 300 << 20] {
-            assert_eq!(share(known, 256 << 20, 30.0, nothing), LEAST);
+            assert!(share(known, 256 << 20, [30.0, 120.0], nothing) <= SMALLEST);
         }
         // Under LRU a chase that is too long finds nothing.
         let edge = |bytes: usize| if bytes > 11 << 20 { 90.0 } else { 12.0 };
-        let found = share(32 << 20, 256 << 20, 12.0, edge);
+        let found = share(32 << 20, 256 << 20, [12.0, 90.0], edge);
         assert!((8 << 20..=11 << 20).contains(&found), "{found}");
+        // Neighbours have so much that a chase through 4 MiB, taken to be inside, misses as well.
+        for capacity in [1e6, 2e6, 3e6] {
+            let chase = |bytes: usize| 30.0 + 70.0 * (1.0 - capacity / bytes as f64).max(0.0);
+            let found = share(32 << 20, 256 << 20, [chase(4 << 20), 100.0], chase);
+            assert!(found <= 4 << 20, "{found} of {capacity}");
+        }
     }
 }

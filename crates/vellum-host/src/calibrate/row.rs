@@ -26,7 +26,7 @@ const RUNS: u32 = 6;
 /// in other pages between two lines of a row that still comes in time. `None` where programs cannot
 /// flush.
 pub(super) fn streams(area: &Area, memory: Figure) -> Option<u32> {
-    flush(area, std::iter::empty())?;
+    flush(area, std::iter::empty()).filter(|()| area.bytes() >= OTHERS + ROW * LINE)?;
     let others = others();
     let is_ahead = |between: usize| {
         let run = || read(area, &others, between);
@@ -87,8 +87,11 @@ pub(super) fn kept(
     [level, part, above]: [usize; 3],
     [inside, outside]: [Figure; 2],
 ) -> Option<f64> {
-    let (used, row) = (part / 4 / LINE * LINE, 2 * level);
-    if used < 2 * above || used + row > area.bytes() || outside.ns < 2.0 * inside.ns {
+    let (used, row) = (part / 4 / LINE * LINE, level.saturating_mul(2));
+    let fits = used >= 2 * above && used.saturating_add(row) <= area.bytes();
+    // Not so either where one of them is no number.
+    let differs = outside.ns.is_finite() && outside.ns > 2.0 * inside.ns;
+    if !fits || !differs {
         return None;
     }
     let lines = all_lines(used);
@@ -143,7 +146,12 @@ mod tests {
         let of = |sizes, outside| kept(&area, sizes, [figure(10.0), figure(outside)]);
         assert_eq!(of([4 << 20, 4 << 20, 1 << 20], 100.0), None, "the level above has it");
         assert_eq!(of([8 << 20, 8 << 20, 1 << 20], 100.0), None, "more than the area");
-        assert_eq!(of([4 << 20, 4 << 20, 256 << 10], 15.0), None, "no difference to memory");
+        for outside in [15.0, 0.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(of([4 << 20, 4 << 20, 256 << 10], outside), None, "no such memory");
+        }
+        assert_eq!(of([1 << 63, 4 << 20, 256 << 10], 100.0), None, "no such level");
+        let small = Area::new(1 << 20, false).expect("memory");
+        assert_eq!(streams(&small, figure(100.0)), None, "no room for the row");
         let share = of([4 << 20, 4 << 20, 256 << 10], 100.0).expect("a share");
         assert!((0.0..=1.0).contains(&share), "{share}");
     }

@@ -106,6 +106,28 @@ fn a_victim_cache_of_ages_keeps_what_comes_back_to_it() {
     }
 }
 
+/// A dirty line leaves the second level twice, if the first level gives it up after the second did.
+#[test]
+fn a_line_that_is_put_away_twice_is_not_used_again() {
+    let rounds = |kind| {
+        let one = geometry(1, 1);
+        let llc = Geometry { policy: Policy::Rrip, ..geometry(1, 4) };
+        let mut shape = shape(Inclusion::Victim);
+        (shape.l1i, shape.l1d, shape.l2, shape.llc) = (one, one, one, llc);
+        let mut h = Hierarchy::new(&shape).expect("a valid shape");
+        h.access(0, Agent::Demand, 0, kind);
+        (1..3).for_each(|n| _ = h.access(0, Agent::Demand, n, Kind::Fetch));
+        load(&mut h, 0, 3);
+        let fetches = (4..64).take_while(|&n| {
+            h.access(0, Agent::Demand, n, Kind::Fetch);
+            h.llcs[0].probe(0)
+        });
+        fetches.count()
+    };
+    let (loaded, stored) = (rounds(Kind::Load), rounds(Kind::Store));
+    assert!(stored <= loaded + 4, "{loaded} new lines, {stored} after a store");
+}
+
 #[test]
 fn what_leaves_an_inclusive_last_level_leaves_the_first_level_too() {
     let mut h = small(Inclusion::Inclusive);

@@ -299,11 +299,19 @@ impl Cache {
         self.tags[self.last_at] |= REUSED | u32::from(dirty);
     }
 
-    /// Brings in a line that left the level above, or marks it dirty where it already is.
+    /// Brings in a line that left the level above, or marks it dirty where it already is; under
+    /// RRIP that is no use of it.
     #[inline]
     pub fn fill(&mut self, from_above: Victim) -> Option<Victim> {
         let Victim { line, dirty, reused } = from_above;
         let flags = u32::from(dirty) | if reused { REUSED } else { 0 };
+        if self.policy == Policy::Rrip {
+            let Location { base, key, .. } = self.locate(line);
+            if let Some(at) = self.find(base, key) {
+                self.tags[at] |= flags;
+                return None;
+            }
+        }
         match self.access_with(line, flags) {
             Lookup::Hit => None,
             Lookup::Miss(victim) => victim,
