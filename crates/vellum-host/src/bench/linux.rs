@@ -146,7 +146,7 @@ impl Area {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn move_to(self, to: Area) -> io::Result<Area> {
+    pub fn move_to(mut self, to: Area) -> io::Result<Area> {
         assert_eq!(self.bytes, to.bytes);
         // SAFETY: both ranges are ours, do not overlap, and nobody touches either meanwhile.
         unsafe {
@@ -158,14 +158,24 @@ impl Area {
                 to.at.cast(),
             )?
         };
+        // Where it was, another thread may have a mapping by now: ours is only what lies around.
+        let before = self.at as usize - self.mapped as usize;
+        let behind = self.mapped_bytes - before - self.bytes;
+        if behind > 0 {
+            // SAFETY: mapped in `new`, behind what moved, and nobody uses it.
+            let _ = unsafe { munmap(self.at.add(self.bytes).cast(), behind) };
+        }
+        self.mapped_bytes = before;
         Ok(to)
     }
 }
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`. Parts that moved away are holes, which `munmap` does not mind.
-        let _ = unsafe { munmap(self.mapped, self.mapped_bytes) };
+        if self.mapped_bytes > 0 {
+            // SAFETY: mapped in `new`, and nobody uses it any more.
+            let _ = unsafe { munmap(self.mapped, self.mapped_bytes) };
+        }
     }
 }
 
@@ -320,6 +330,26 @@ mod tests {
         assert!(forked.fork > 0.0 && forked.copies > 0.0, "{forked:?}");
         // SAFETY: as above.
         assert_eq!(unsafe { a.at.read_volatile() }, 7);
+    }
+
+    #[test]
+    fn what_is_mapped_where_an_area_was_moved_from_stays() {
+        const BYTES: u64 = 64 << 10;
+        let end = std::sync::atomic::AtomicBool::new(false);
+        let ordering = std::sync::atomic::Ordering::Relaxed;
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while !end.load(ordering) {
+                    let other = Area::new(BYTES, false).expect("memory");
+                    other.touch(PAGE, true);
+                }
+            });
+            for _ in 0..20_000 {
+                let [from, to] = [0; 2].map(|_| Area::new(BYTES, false).expect("memory"));
+                drop(from.move_to(to).expect("moved"));
+            }
+            end.store(true, ordering);
+        });
     }
 
     #[test]
