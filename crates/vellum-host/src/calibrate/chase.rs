@@ -26,7 +26,7 @@ const COLD_PIECES: u32 = 6;
 /// A chase through more places takes a tenth of a second or longer, and is not repeated.
 const LONG: usize = 1 << 20;
 /// Chases that go on at once.
-pub(super) const CHAINS: usize = 32;
+pub const CHAINS: usize = 32;
 
 /// A cycle of pointers.
 pub(super) struct Chain<'a> {

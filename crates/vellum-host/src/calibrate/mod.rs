@@ -25,7 +25,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub use chase::pages as lines_of_pages;
+pub use chase::{CHAINS, pages as lines_of_pages};
 pub use clear::{LineTimes, Paced};
 pub use figure::Figure;
 pub use first::FirstTimes;

@@ -236,5 +236,8 @@ mod tests {
             let found = share(32 << 20, 256 << 20, [chase(4 << 20), 100.0], chase);
             assert!(found <= 4 << 20, "{found} of {capacity}");
         }
+        // They have all, and noise is no share.
+        let noise = |bytes: usize| if bytes > 50 << 20 { 100.5 } else { 100.0 };
+        assert!(share(32 << 20, 256 << 20, [100.0, 100.0], noise) <= SMALLEST);
     }
 }

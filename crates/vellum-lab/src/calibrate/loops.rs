@@ -2,7 +2,7 @@
 
 use vellum::addr::Va;
 use vellum::space::{Access, Attrs, Placement, Rights};
-use vellum_host::calibrate::lines_of_pages;
+use vellum_host::calibrate::{CHAINS, lines_of_pages};
 use vellum_sim::file::Machine;
 use vellum_sim::format::Format;
 use vellum_sim::{Options, Parts, Program};
@@ -17,8 +17,6 @@ const HUGE: u64 = 2 << 20;
 /// Pages and huge pages of a loop over the kernel's work.
 const PAGES: u64 = 4096;
 const BLOCKS: u64 = 8;
-/// Chases at once.
-const CHASES: usize = 32;
 /// Mappings made and unmade.
 const MAPS: u64 = 64;
 
@@ -39,7 +37,7 @@ pub enum Loop {
     HugeTouch,
     /// A chase over one line of each page, and whether these lie in huge pages.
     Chase(usize, bool),
-    /// The same by 32 chases at once, in small pages.
+    /// The same by [`CHAINS`] chases at once, in small pages.
     Chases(usize),
     /// Lines read in a row, so many instructions apart.
     Stream(u64),
@@ -130,7 +128,7 @@ impl Workload for Timed {
                 let (is_one, n) = (matches!(self.0, Loop::Chase(..)), places.len());
                 let at = |step: usize| match is_one {
                     true => places[step % n],
-                    false => places[(step / CHASES + step % CHASES * n / CHASES) % n],
+                    false => places[(step / CHAINS + step % CHAINS * n / CHAINS) % n],
                 };
                 let mut chase = |steps: usize| {
                     for step in 0..steps {
