@@ -35,6 +35,8 @@ pub enum Loop {
     Map,
     /// The first store to each huge page.
     HugeTouch,
+    /// A written huge page unmapped with its neighbours.
+    HugeUnmap,
     /// A chase over one line of each page, and whether these lie in huge pages.
     Chase(usize, bool),
     /// The same by [`CHAINS`] chases at once, in small pages.
@@ -45,7 +47,7 @@ pub enum Loop {
 
 /// Nanoseconds of an act on a machine, with Linux's choices.
 pub fn nanoseconds(machine: &Machine, act: Loop) -> Result<f64, LabError> {
-    let huge = matches!(act, Loop::HugeTouch | Loop::Chase(_, true));
+    let huge = matches!(act, Loop::HugeTouch | Loop::HugeUnmap | Loop::Chase(_, true));
     let pages = [("thp", if huge { "always" } else { "never" }), ("zero.huge", "page")];
     let switches: Vec<_> = match act {
         // What is read in a row comes from memory: clearing leaves nothing in the caches.
@@ -105,12 +107,14 @@ impl Workload for Timed {
                 vm.exit(child);
                 return Ok(took as f64 / times as f64);
             }
-            Loop::Unmap => {
-                map(PAGES * PAGE)?;
-                each(AT, true, PAGE, PAGES)?;
+            Loop::Unmap | Loop::HugeUnmap => {
+                let is_huge = self.0 == Loop::HugeUnmap;
+                let (page, pages) = if is_huge { (HUGE, BLOCKS) } else { (PAGE, PAGES) };
+                map(pages * page)?;
+                each(AT, true, page, pages)?;
                 let start = cpu.now();
-                unmap(PAGES * PAGE)?;
-                (start, PAGES)
+                unmap(pages * page)?;
+                (start, pages)
             }
             Loop::Map => {
                 let start = cpu.now();

@@ -52,6 +52,7 @@ pub fn solve(computer: &Computer) -> Result<Values, LabError> {
     price(Loop::Copy, kernel.copy, |v| &mut v.copy_line)?;
     if let Some(huge) = &kernel.huge {
         price(Loop::HugeTouch, huge.touch, |v| v.large.get_or_insert(0.0))?;
+        price(Loop::HugeUnmap, huge.unmap, |v| v.uncharge_large.get_or_insert(0.0))?;
     }
     Ok(values)
 }

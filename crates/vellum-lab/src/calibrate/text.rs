@@ -370,6 +370,9 @@ fn costs(t: &mut Text, computer: &Computer, values: &Values) {
     t.left("copy_line", values.copy_line, copied);
     t.left("charge_page", values.charge_page, kernel.touch);
     t.left("uncharge_page", values.uncharge_page, kernel.unmap);
+    if let (Some(value), Some(huge)) = (values.uncharge_large, &kernel.huge) {
+        t.left("uncharge_large", value, huge.unmap);
+    }
 }
 
 fn work(t: &mut Text, kernel: &KernelTimes, values: &Values) {

@@ -27,6 +27,8 @@ pub struct Values {
     /// A fault served by a huge page, beside the fault and clearing; not known where the kernel
     /// gave none.
     pub large: Option<f64>,
+    /// A huge page that is given back; not known there either.
+    pub uncharge_large: Option<f64>,
     /// A line copied at copy-on-write.
     pub copy_line: f64,
 }

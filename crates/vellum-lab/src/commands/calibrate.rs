@@ -166,13 +166,14 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
     rows
 }
 
-fn derived(values: &Values) -> [(&'static str, f64); 7] {
+fn derived(values: &Values) -> [(&'static str, f64); 8] {
     [
         ("a page walk beside its reads", values.walk_start),
         ("a call that makes or unmakes a mapping", values.call),
         ("a fault: entry and return", values.fault),
         ("a page that becomes a program's", values.charge_page),
         ("a page that is given back", values.uncharge_page),
+        ("2 MiB that are given back", values.uncharge_large.unwrap_or(f64::NAN)),
         ("a line copied at copy-on-write", values.copy_line),
         ("a fault served by 2 MiB, beside the fault", values.large.unwrap_or(f64::NAN)),
     ]

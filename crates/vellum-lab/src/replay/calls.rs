@@ -71,7 +71,11 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             s.resident.borrow_mut().child_ends(*child);
             Ok(())
         }
-        Change::Vfork | Change::Exec | Change::Exit { .. } => Ok(()),
+        Change::Exit { .. } => {
+            s.ended();
+            Ok(())
+        }
+        Change::Vfork | Change::Exec => Ok(()),
         // Its object is made when it is first used.
         Change::File { .. } => Ok(()),
         Change::FileRead { file, offset, bytes } => s.file_read(*file, *offset, *bytes),

@@ -31,6 +31,8 @@ pub struct Tally {
     pub refused: u64,
     /// Calls refused.
     pub calls_refused: u64,
+    /// The program came to its end.
+    pub ended: bool,
     /// What was done inside the recorder's windows, once warm; everything, in a trace without.
     pub windows: Part,
     /// What was done there before: it stands for nothing, as if it had been left out.
@@ -145,6 +147,12 @@ const CYCLES: &[(&str, &str)] = &[
     ("cycles_calls", "cycles_call"),
 ];
 
+/// Cycles that all CPUs have spent so far.
+pub fn spent<F: Format>(vm: &Vm<SimMachine<F>>) -> u64 {
+    let total = vm.machine().total();
+    CYCLES.iter().map(|(_, source)| total.get(source).unwrap_or(0)).sum()
+}
+
 /// All counters of a replay that has come to its end, its space still there.
 pub fn collect<F: Format>(
     vm: &Vm<SimMachine<F>>,
@@ -243,10 +251,16 @@ pub fn charges<F: Format>(vm: &Vm<SimMachine<F>>, counters: &Counters) -> Counte
     out
 }
 
-/// Adds what is left over once the space is gone: frames still held as data or tables, which nobody
-/// can reach any more.
-pub fn with_lost<F: Format>(mut counters: Counters, vm: &Vm<SimMachine<F>>) -> Counters {
+/// Adds what it took to take the program's space apart, and what is left over once all are gone:
+/// frames still held as data or tables, which nobody can reach any more.
+pub fn with_end<F: Format>(mut counters: Counters, vm: &Vm<SimMachine<F>>, exit: u64) -> Counters {
     let machine = vm.machine();
+    counters.count("cycles_exit", exit);
+    for name in ["cycles_total", "estimate_total", "cycles_elapsed"] {
+        if let Some(before) = counters.get(name) {
+            counters.put(name, before.saturating_add_unsigned(exit));
+        }
+    }
     counters.count(
         "frames_lost",
         machine.frames_in(Use::Data)

@@ -176,6 +176,10 @@ impl<F: Format> Session<'_, '_, F> {
     pub(super) fn populated(&self, faults: u64) {
         self.tally.borrow_mut().populated += faults;
     }
+    /// The program has come to its end.
+    pub(super) fn ended(&self) {
+        self.tally.borrow_mut().ended = true;
+    }
     /// An access that the library did not allow.
     pub(super) fn refused(&self) {
         self.tally.borrow_mut().refused += 1;
@@ -309,24 +313,30 @@ fn on<F: Format>(
     let finish = || Session::finish_files(&vm);
     vm.machine().solo(0, |_| finish()).map_err(oracle_stop)?;
     let counters = counters::collect(&vm, &space, (&tally, &files.before), outcome.cycles);
-    let charges = counters::charges(&vm, &counters);
     let checked = vm.machine().checked();
     let spaces: Vec<&Space> = std::iter::once(&space).chain(children.values()).collect();
     vm.machine()
         // SAFETY: the replay is over, no CPU's program runs.
-        .solo(0, |_| unsafe { vm.validate(&spaces) })
+        .solo(0, |_| vm.machine().beforehand(|| unsafe { vm.validate(&spaces) }))
         .map_err(oracle_stop)?
         .map_err(|e| {
             LabError::failed(format_args!("the library's own check failed after the replay: {e}"))
         })?;
+    // A kernel takes a program's memory apart at the program's expense.
+    let mut charges = counters::charges(&vm, &counters);
+    let (before, mut exit) = (counters::spent(&vm), 0);
+    vm.machine().solo(0, |_| vm.exit(space)).map_err(oracle_stop)?;
+    if tally.ended {
+        exit = counters::spent(&vm) - before;
+        charges = counters::charges(&vm, &counters);
+    }
     let over = || {
         children.into_values().for_each(|child| vm.exit(child));
-        vm.exit(space);
         Session::close_files(files, &vm);
     };
     vm.machine().solo(0, |_| over()).map_err(oracle_stop)?;
     vm.machine().audit(Some(0)).map_err(oracle_stop)?;
-    let counters = counters::with_lost(counters, &vm);
+    let counters = counters::with_end(counters, &vm, exit);
     consistent(&tally)?;
     Ok(Finished {
         counters,

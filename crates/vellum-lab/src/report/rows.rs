@@ -190,6 +190,7 @@ pub const GROUPS: &[Group] = &[
             part("clearing and copying", "cycles_clear"),
             part("TLB flushes and IPIs", "cycles_flush"),
             part("memory system calls", "cycles_calls"),
+            part("process end", "cycles_exit"),
             TOTAL,
             row("idle, not in total", "cycles_idle", Unit::Cycles),
             row("disk wait, not in total", "cycles_io", Unit::Cycles),
@@ -207,6 +208,7 @@ pub const SCREEN: &[Row] = &[
     always("cycles, page walks", "estimate_walk", Unit::Cycles),
     both("cycles, faults + clearing", "cycles_fault", "cycles_clear"),
     both("cycles, calls + flushes", "cycles_calls", "cycles_flush"),
+    always("cycles, process end", "cycles_exit", Unit::Cycles),
     TOTAL,
     RSS,
 ];

@@ -59,7 +59,7 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
                 [0; 3],
                 "{machine}"
             );
-            let kinds = ["program", "stlb", "walk", "fault", "clear", "flush", "calls"];
+            let kinds = ["program", "stlb", "walk", "fault", "clear", "flush", "calls", "exit"];
             let sum: i64 = kinds.iter().map(|k| count(c, &format!("cycles_{k}"))).sum();
             assert_eq!(sum, count(c, "cycles_total"), "{machine}");
         }

@@ -24,12 +24,52 @@ fn the_kinds_of_cycles_add_up_to_the_total() {
             &s.file(&format!("sum-{machine}.vt")),
             &["--machine", machine, "--vs", "thp=always"],
         ) {
-            let kinds = ["program", "stlb", "walk", "fault", "clear", "flush", "calls"];
+            let kinds = ["program", "stlb", "walk", "fault", "clear", "flush", "calls", "exit"];
             let sum: i64 = kinds.iter().map(|k| count(&c, &format!("cycles_{k}"))).sum();
             assert_eq!(sum, count(&c, "cycles_total"), "{machine}");
             assert!(count(&c, "cycles_total") > 0 && count(&c, "cycles_clear") > 0);
         }
     }
+}
+
+/// A kernel frees what a program leaves mapped on that program's time, as `munmap` does. Nothing
+/// else changes.
+#[test]
+fn the_end_of_a_program_frees_its_memory_at_its_expense() {
+    let run = |name: &str, last: Option<Change>| {
+        let mut s = Script::new();
+        let m = s.anon(3000);
+        s.touch(m, 0..3000);
+        last.map(|change| s.call(change));
+        first(&s.file(name), "tiny", &["--as", "vellum", "--set", "thp=never"])
+    };
+    let of = |run: &serde_json::Value, section: &str| {
+        let all = run[section].as_object().expect("counters").clone();
+        all.into_iter().map(|(k, v)| (k, v.as_i64().expect("a number"))).collect::<Vec<_>>()
+    };
+    let open = run("no-end.vt", None);
+    let ended = run("end.vt", Some(Change::Exit { code: 0 }));
+    let unmapped = run("munmap.vt", Some(Change::Unmap { mapping: 0, offset: 0, len: 3000 << 12 }));
+    let get = |run: &serde_json::Value, name: &str| run["counters"][name].as_i64().expect(name);
+    let took = |run| get(run, "cycles_total") - get(&open, "cycles_total");
+    let exit = get(&ended, "cycles_exit");
+    assert_eq!((get(&open, "cycles_exit"), get(&unmapped, "cycles_exit")), (0, 0));
+    // The table goes, too, but no mapping has to be cut.
+    let munmap = took(&unmapped);
+    assert!(exit > munmap / 2 && exit < munmap * 2, "{exit}, munmap {munmap}");
+    assert_eq!(took(&ended), exit);
+    for ((name, before), (_, after)) in
+        of(&open, "counters").into_iter().zip(of(&ended, "counters"))
+    {
+        let more = match name.as_str() {
+            "cycles_exit" | "cycles_total" | "estimate_total" | "cycles_elapsed" => exit,
+            _ => 0,
+        };
+        assert_eq!(after - before, more, "{name}");
+    }
+    let charged = |run| of(run, "charges").iter().map(|c| c.1).sum::<i64>();
+    let more = charged(&ended) - charged(&open);
+    assert!((more - exit).abs() <= 40, "{more} of {exit}, to roundings");
 }
 
 /// The total is an estimate of the whole program; beside it stands no figure of a part.

@@ -46,6 +46,7 @@ pub(crate) enum Price {
     Copy,
     ChargePage,
     UnchargePage,
+    UnchargeLarge,
     Disk,
     /// Other CPUs, or the disk, are waited for.
     Waiting,
@@ -82,6 +83,7 @@ const KEYS: [&str; Price::Fault as usize] = [
     "costs.copy_line",
     "costs.charge_page",
     "costs.uncharge_page",
+    "costs.uncharge_large",
     "disk.cpu",
     "waiting",
 ];

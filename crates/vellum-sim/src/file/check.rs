@@ -188,6 +188,7 @@ impl Machine {
             costs.copy_line,
             costs.charge_page,
             costs.uncharge_page,
+            costs.uncharge_large,
         ];
         let tlb = [&self.tlb.l1i, &self.tlb.l1d, &self.tlb.l2].map(|t| self.ticks(&t.latency));
         let others = [

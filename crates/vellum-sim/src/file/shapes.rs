@@ -42,6 +42,7 @@ pub struct Costs {
     pub copy_line: Ticks,
     pub charge_page: Ticks,
     pub uncharge_page: Ticks,
+    pub uncharge_large: Ticks,
     /// Price of each kind of work, in the order of `WorkCosts`' fields, which is that of the
     /// library's `Work`.
     pub work: [Ticks; WORK_COSTS],
@@ -231,6 +232,7 @@ impl Machine {
             copy_line: t(&c.copy_line),
             charge_page: optional(&c.charge_page),
             uncharge_page: optional(&c.uncharge_page),
+            uncharge_large: optional(&c.uncharge_large),
             work: work.map(t),
         }
     }

@@ -372,6 +372,8 @@ pub struct CostSpec {
     pub charge_page: Option<Constant<Duration>>,
     /// A base page that a program gives back. Left out: nothing.
     pub uncharge_page: Option<Constant<Duration>>,
+    /// A 2 MiB page that a program gives back. Left out: nothing.
+    pub uncharge_large: Option<Constant<Duration>>,
     /// Kernel work, piece by piece.
     pub work: WorkCosts,
 }

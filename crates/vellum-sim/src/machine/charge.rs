@@ -71,9 +71,10 @@ impl<F: Format> SimState<F> {
         let was = self.oracle.uses.get(first.0 as usize).copied();
         let (price, cost) = match (to, order) {
             (Use::Data, Order::BASE) => (Price::ChargePage, self.costs.charge_page),
-            (_, Order::BASE) if was == Some(Use::Data as u8) => {
-                (Price::UnchargePage, self.costs.uncharge_page)
-            }
+            _ if was != Some(Use::Data as u8) => return,
+            (_, Order::BASE) => (Price::UnchargePage, self.costs.uncharge_page),
+            (Use::Data, _) => return,
+            (_, Order::HUGE) => (Price::UnchargeLarge, self.costs.uncharge_large),
             _ => return,
         };
         self.cpus[c].charge(price, cost);

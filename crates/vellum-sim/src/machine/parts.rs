@@ -77,6 +77,8 @@ pub struct Costs {
     pub charge_page: Ticks,
     /// A base page that a program gives back.
     pub uncharge_page: Ticks,
+    /// A 2 MiB page that a program gives back.
+    pub uncharge_large: Ticks,
     /// A hit in the second-level TLB.
     pub stlb_hit: Ticks,
     /// A walk, beside its reads.
@@ -112,6 +114,7 @@ impl Costs {
             copy_line: t,
             charge_page: Ticks::ZERO,
             uncharge_page: Ticks::ZERO,
+            uncharge_large: Ticks::ZERO,
             stlb_hit: t,
             walk_start: Ticks::ZERO,
             sched_point: t,
@@ -223,6 +226,7 @@ impl Parts {
                 copy_line: c.copy_line,
                 charge_page: c.charge_page,
                 uncharge_page: c.uncharge_page,
+                uncharge_large: c.uncharge_large,
                 stlb_hit: file.ticks(&file.tlb.l2.latency),
                 walk_start: file
                     .tlb

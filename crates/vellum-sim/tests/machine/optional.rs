@@ -150,7 +150,7 @@ fn a_part_of_a_file_laid_over_a_machine_replaces_its_constants_and_adds_what_it_
 
 #[test]
 fn what_is_charged_for_pages_may_be_left_out_and_is_charged_once_each_way() {
-    let costs = [("charge_page", 700), ("uncharge_page", 300)];
+    let costs = [("charge_page", 700), ("uncharge_page", 300), ("uncharge_large", 5000)];
     let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
     let charged = tiny_with("[costs.work]", &lines).expect("valid");
     let plain = file::preset("tiny").expect("valid");
@@ -168,7 +168,9 @@ fn what_is_charged_for_pages_may_be_left_out_and_is_charged_once_each_way() {
         (Order::BASE, &[Use::Data, Use::Free], 1000),
         (Order::BASE, &[Use::Data, Use::Pending, Use::Free], 1000),
         (Order::BASE, &[Use::Table, Use::Free], 0),
-        (Order::HUGE, &[Use::Data, Use::Free], 0),
+        (Order::HUGE, &[Use::Data], 0),
+        (Order::HUGE, &[Use::Data, Use::Free], 5000),
+        (Order::HUGE, &[Use::Table, Use::Free], 0),
     ] {
         let more = took(&charged, order, uses) - took(&plain, order, uses);
         assert_eq!(more, cycles, "{order:?} {uses:?}");
