@@ -73,9 +73,6 @@ struct Bench<'a> {
     at: u64,
 }
 
-/// Accesses that a phase looks ahead, as a replay of a trace would.
-const AHEAD: usize = 16;
-
 impl Bench<'_> {
     fn phase(
         &self,
@@ -92,16 +89,9 @@ impl Bench<'_> {
                 self.vm.fault(self.space, Va(va), access).map(|_| ())
             });
             let mut rng = Rng::new(seed);
-            let mut ahead = [(0, Kind::Load); AHEAD];
-            for n in 0..accesses + AHEAD as u64 {
-                let slot = n as usize % AHEAD;
-                if n >= AHEAD as u64 {
-                    let (va, kind) = ahead[slot];
-                    p.access(va, 8, kind, false).expect("mapped");
-                }
+            for n in 0..accesses {
                 let (offset, kind) = next(n, &mut rng);
-                ahead[slot] = (self.at + offset % GIB, kind);
-                cpu.expect(self.at + offset % GIB);
+                p.access(self.at + offset % GIB, 8, kind, false).expect("mapped");
             }
         });
         if let Err(stop) = stop {

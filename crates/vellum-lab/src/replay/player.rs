@@ -25,8 +25,6 @@ const PATIENCE: u32 = 10_000;
 /// Between two windows the trace holds first touches only, so that the next thing left out is never
 /// further than this; inside a window, nothing is left out for longer.
 pub const GAP: usize = 1000;
-/// Events between a hint and its use: about the time a miss of the host takes.
-const AHEAD: usize = 16;
 /// Every so many events others are told how far a thread is, and its time is looked at. Others may
 /// wait that much longer than they must.
 const TELL: u64 = 32;
@@ -87,22 +85,6 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
     }
 
-    /// Announces later accesses to the simulator, which prefetches its own tables into the host's
-    /// caches. Changes no result.
-    #[inline]
-    fn foresee(&self, run: &Run, i: usize) {
-        if let Some(&Event::Access { mapping, size, offset, .. }) = run.events.get(i + AHEAD)
-            && let AccessLookup::At(va) = self.session.maps.borrow().find(
-                mapping,
-                offset,
-                u64::from(size),
-                run.first + i as u64,
-            )
-        {
-            self.cpu.expect(va);
-        }
-    }
-
     /// Plays a run of `thread` until it ends, `until` is past, or an event has to wait. Gives the
     /// number of events done.
     pub fn play(
@@ -152,7 +134,6 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                         continue;
                     }
                     self.in_kernel = false;
-                    self.foresee(run, i);
                     self.owed = self.owed.saturating_sub(1);
                     let kind = if flags.write() { Kind::Store } else { Kind::Load };
                     if flags.mispredicted() {
@@ -317,7 +298,6 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                 Err(FaultError::NoMemory) if s.evict_files() => {}
                 served => {
                     s.remapped(va.0, |regions| regions.touch(va.0));
-                    s.look_at_memory();
                     return served.map(drop);
                 }
             }

@@ -2,8 +2,8 @@
 //!
 //! The library's gauges count what the entries of all spaces map. A forked child runs nothing, so
 //! what its space maps changes with its fork, its end, and files that lose pages: it is counted
-//! then, and the gauges less the children's share are the program's own. They are read after what
-//! adds pages, and before what takes some away.
+//! then, and the gauges less the children's share are the program's own. They are read before what
+//! takes pages away, and at the end.
 //!
 //! Rejected: frames in use, which count a page once that the program maps at several places, and
 //! those that only a child has.

@@ -156,8 +156,7 @@ impl<F: Format> Session<'_, '_, F> {
             Place::Window => tally.windows.add(&part),
         }
     }
-    /// Notes how much of its memory the program has: after what adds to it, and before what takes
-    /// some away.
+    /// Notes how much memory the program has: before what takes some away, and at the end.
     pub(super) fn look_at_memory(&self) {
         self.resident.borrow_mut().note(self.vm);
     }

@@ -267,15 +267,6 @@ impl Hierarchy {
         self.latency[level as usize]
     }
 
-    /// Tells the host that a CPU will access a line soon: the sets of the large levels are brought
-    /// near. Changes nothing.
-    #[inline(always)]
-    pub fn expect(&self, cpu: usize, line: u64) {
-        let private = &self.cpus[cpu];
-        private.l2.expect(line);
-        self.llcs[private.group].expect(line);
-    }
-
     /// One access of a CPU to a line; the line ends up in its L1 and L2.
     #[inline]
     pub fn access(&mut self, cpu: usize, agent: Agent, line: u64, kind: Kind) -> Served {

@@ -267,13 +267,6 @@ impl Cache {
         (found != 0).then(|| base + found.trailing_zeros() as usize)
     }
 
-    /// Tells the host that the set of a line will be looked at soon. Changes nothing.
-    #[inline(always)]
-    pub fn expect(&self, line: u64) {
-        let Location { base, .. } = self.locate(line);
-        crate::machine::lazy::prefetch(&self.tags[base]);
-    }
-
     /// Whether a line is there. Changes nothing.
     #[inline]
     pub fn probe(&self, line: u64) -> bool {

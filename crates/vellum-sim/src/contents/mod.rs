@@ -61,12 +61,6 @@ impl Contents {
         self.frames[pfn as usize] |= WRITTEN;
     }
 
-    /// Tells the host that a frame will be stored into soon.
-    #[inline(always)]
-    pub(crate) fn expect(&self, pfn: u64) {
-        crate::machine::lazy::prefetch(&self.frames[pfn as usize]);
-    }
-
     /// A store into one line in walk mode; returns the line's new version.
     pub(crate) fn store_line(&mut self, line: u64) -> u64 {
         let Some(lines) = &mut self.lines else { return 0 };

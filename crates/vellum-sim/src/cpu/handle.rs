@@ -105,14 +105,6 @@ impl<'a, F: Format> Cpu<'a, F> {
         self.sim.state.with(|s| s.mispredicted(self.id));
     }
 
-    /// Tells the host (not the simulation) that the program will access `va` in some ten accesses'
-    /// time, so that its own cache misses overlap. For callers that know what comes, such as a
-    /// replay; leaving it out changes no result.
-    #[inline]
-    pub fn expect(&self, va: u64) {
-        self.sim.state.with(|s| s.expect(self.id, va));
-    }
-
     /// Runs `n` instructions that touch no memory.
     #[inline]
     pub fn retire(&self, n: u64) {

@@ -9,7 +9,6 @@
 pub(crate) mod access;
 mod counters;
 mod handle;
-mod hints;
 pub(crate) mod prefetch;
 mod price;
 mod program;
@@ -174,7 +173,6 @@ pub(crate) struct CpuState {
     pub walk_cache: WalkCache,
     /// Guest-physical translations, on a machine that is a guest. The guest cannot drop them.
     pub nested: Option<Box<NestedTlb>>,
-    pub hints: hints::Hints,
     pub prefetcher: Option<Box<Prefetcher>>,
     /// What the first level of data does beside holding lines.
     pub first: Option<Box<First>>,
@@ -219,7 +217,6 @@ impl CpuState {
             tlb_l2: parts.tlb_l2.as_ref().map(Tlb::new),
             walk_cache: WalkCache::new(&parts.walk_cache),
             nested: parts.nested.as_ref().map(|shape| Box::new(NestedTlb::new(shape))),
-            hints: hints::Hints::default(),
             prefetcher: parts
                 .prefetch
                 .map(|shape| Box::new(Prefetcher::new(shape, &parts.caches.l2))),

@@ -9,7 +9,7 @@ use vellum::machine::{Asid, Scope};
 
 use crate::cpu::access::{PageFault, Trap};
 use crate::cpu::{Kind, NONE};
-use crate::format::{Format, Meaning};
+use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::{Ready, Ticks};
 use crate::mmu::walk::Walked;
@@ -105,11 +105,6 @@ impl<F: Format> SimState<F> {
         } else {
             cpu.counts.dtlb_l1_misses += 1;
         }
-        if let Some(source) = cpu.hints.find(va) {
-            self.ram.expect(source);
-            self.caches.expect(c, source >> 6);
-        }
-        let cpu = &mut self.cpus[c];
         if let Some(tlb) = &mut cpu.tlb_l2
             && let Some(e) = tlb.lookup(cpu.ctx, va)
         {
@@ -128,28 +123,6 @@ impl<F: Format> SimState<F> {
             return self.doubtful(c, e, Access { va, kind, dependent }, stlb_time);
         }
         self.walk_and_fill(c, va, kind, dependent)
-    }
-
-    /// The program will soon access `va`: the host brings near what that will take. Changes nothing
-    /// simulated.
-    #[inline]
-    pub(crate) fn expect(&mut self, c: usize, va: u64) {
-        let cpu = &mut self.cpus[c];
-        let earlier = cpu.hints.announce(va);
-        if earlier >> 12 != cpu.data.page
-            && let Some(source) = cpu.hints.find(earlier)
-            && let Meaning::Leaf(frame, _) = F::meaning(self.ram.load(source), 1)
-            && frame >> 12 < self.ram.frames()
-        {
-            self.caches.expect(c, (frame | earlier & 4095) >> 6);
-            self.contents.expect(frame >> 12);
-        }
-        if va >> 12 != self.cpus[c].data.page
-            && let Some(source) = self.cpus[c].hints.find(va)
-        {
-            self.ram.expect(source);
-            self.caches.expect(c, source >> 6);
-        }
     }
 
     #[cold]

@@ -68,12 +68,6 @@ impl Ram {
         unsafe { &*page.as_ptr().add((address & 0xff8) as usize).cast::<AtomicU64>() }
     }
 
-    /// Tells the host that an entry will be read soon.
-    #[inline(always)]
-    pub fn expect(&self, address: u64) {
-        super::lazy::prefetch(self.entry(address));
-    }
-
     /// Reads the entry at a physical address.
     #[inline(always)]
     pub fn load(&self, address: u64) -> u64 {

@@ -96,20 +96,8 @@ impl<F: Format> SimState<F> {
                 break Walked::Stopped;
             }
             let source = table | offset_of(va, level);
-            self.caches.expect(c, source >> 6);
             let raw = self.ram.load(source);
             steps += 1;
-            if level == 1 {
-                self.cpus[c].hints.note(va, table);
-                // The host's misses on what the access will need next overlap with the walker's own
-                // lookups.
-                if let Meaning::Leaf(frame, _) = F::meaning(raw, 1)
-                    && frame >> 12 < self.ram.frames()
-                {
-                    self.caches.expect(c, (frame | va & 4095) >> 6);
-                    self.contents.expect(frame >> 12);
-                }
-            }
             if unknown {
                 time += self.nested_walk(c, source, time);
             }
