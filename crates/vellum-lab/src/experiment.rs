@@ -2,12 +2,10 @@
 //!
 //! Machines are values, so columns run side by side, two at a time: more would not be faster on
 //! small hosts, and each keeps a machine in memory. Results come back in the order of the columns,
-//! and a test checks that a column's counts do not depend on the others. Each replay reads the
-//! trace by itself: decoding is cheap beside simulating.
+//! and a test checks that a column's counts do not depend on the others. Columns that run at one
+//! time share one reader of the trace.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vellum_sim::file::Machine;
@@ -18,6 +16,7 @@ use crate::cli::{FileState, Layout, OracleMode};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::replay::events::{Feed, Source};
 use crate::replay::{self, Finished};
 use crate::report::Counters;
 use crate::switches::Variant;
@@ -217,41 +216,32 @@ impl<'a> Experiment<'a> {
             replay::check_config(self.machine(i), &variant.config, self.files)?;
             cpus(self.cpus, self.machine(i), &self.trace.totals)?;
         }
-        let next = AtomicUsize::new(0);
-        let results: Vec<Mutex<Option<Result<Finished, LabError>>>> =
-            self.columns.iter().map(|_| Mutex::new(None)).collect();
-        let failed = std::sync::atomic::AtomicBool::new(false);
-        let work = || {
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= self.columns.len()
-                    || interrupt::requested()
-                    || failed.load(Ordering::Relaxed)
-                {
-                    return;
-                }
-                let result = self.column(i, progress);
-                failed.fetch_or(result.is_err(), Ordering::Relaxed);
-                if let Ok(mut slot) = results[i].lock() {
-                    *slot = Some(result);
-                }
-            }
-        };
-        let threads = SIDE_BY_SIDE
-            .min(self.columns.len())
-            .min(std::thread::available_parallelism().map_or(1, usize::from));
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(work);
-            }
-            work();
-        });
+        let path = &self.trace.path;
+        let side_by_side =
+            SIDE_BY_SIDE.min(std::thread::available_parallelism().map_or(1, usize::from));
+        let mut results = Vec::new();
+        while results.len() < self.columns.len()
+            && !interrupt::requested()
+            && results.iter().all(Result::is_ok)
+        {
+            let first = results.len();
+            let group = side_by_side.min(self.columns.len() - first);
+            let reader = TraceReader::open(path).map_err(|e| at(path, e))?;
+            let feed = Feed::new(reader, group);
+            let column = |n: usize| self.column(first + n, feed.taker(n), progress);
+            std::thread::scope(|scope| {
+                let others: Vec<_> = (1..group).map(|n| scope.spawn(move || column(n))).collect();
+                results.push(column(0));
+                results.extend(others.into_iter().map(|other| {
+                    other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                }));
+            });
+        }
         let mut replayed = Replayed { columns: Vec::new(), failed: None };
         for (variant, result) in self.columns.iter().zip(results) {
-            match result.into_inner() {
-                Ok(Some(Ok(finished))) => replayed.columns.push(Column { variant, finished }),
-                Ok(Some(Err(e))) => _ = replayed.failed.get_or_insert(e),
-                _ => {}
+            match result {
+                Ok(finished) => replayed.columns.push(Column { variant, finished }),
+                Err(e) => _ = replayed.failed.get_or_insert(e),
             }
         }
         Ok(replayed)
@@ -262,10 +252,14 @@ impl<'a> Experiment<'a> {
         self.swept.get(column).unwrap_or(self.machine)
     }
 
-    fn column(&self, column: usize, progress: &Progress) -> Result<Finished, LabError> {
+    fn column(
+        &self,
+        column: usize,
+        mut source: impl Source,
+        progress: &Progress,
+    ) -> Result<Finished, LabError> {
         let machine = self.machine(column);
         let path = &self.trace.path;
-        let mut reader = TraceReader::open(path).map_err(|e| at(path, e))?;
         let options = replay::Options {
             cpus: cpus(self.cpus, machine, &self.trace.totals)?,
             seed: self.seed,
@@ -276,7 +270,7 @@ impl<'a> Experiment<'a> {
             collapse: self.columns[column].collapse,
             warm: self.trace.warm(),
         };
-        replay::replay(&mut reader, machine, &options, progress).map_err(|e| match e {
+        replay::replay(&mut source, machine, &options, progress).map_err(|e| match e {
             LabError::Trace(m) | LabError::Usage(m) => at(path, m),
             LabError::Failed(m) => LabError::failed(format_args!("{}: {m}", path.display())),
             e => e,

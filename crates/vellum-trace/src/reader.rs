@@ -1,7 +1,7 @@
 //! Reading a trace as a stream, a block at a time.
 use crate::TraceError;
 use crate::build::Touches;
-use crate::codec::decode::Decoder;
+use crate::codec::decode::{Decoded, Decoder};
 use crate::event::Event;
 use crate::frame::{self, Frame, Frames};
 use crate::header::Header;
@@ -22,6 +22,8 @@ pub struct TraceReader<R: Read> {
     zstd: zstd::bulk::Decompressor<'static>,
     packed: Vec<u8>,
     raw: Vec<u8>,
+    /// Of callers who do not ask for them.
+    others: Vec<u32>,
     sums: Totals,
     end: Option<Totals>,
     /// Is a trace without its end taken up to its last whole block?
@@ -67,6 +69,7 @@ impl<R: Read> TraceReader<R> {
             zstd: zstd::bulk::Decompressor::new().map_err(TraceError::io("starting zstd"))?,
             packed: Vec::new(),
             raw: Vec::new(),
+            others: Vec::new(),
             sums: Totals::default(),
             end: None,
             takes_partial: false,
@@ -96,7 +99,24 @@ impl<R: Read> TraceReader<R> {
     /// # Errors
     /// [`TraceError::Truncated`], [`TraceError::Corrupt`] or [`TraceError::Io`]; `out` is empty.
     pub fn next_block(&mut self, out: &mut Vec<Event>) -> Result<bool, TraceError> {
+        let mut others = std::mem::take(&mut self.others);
+        let read = self.next_block_with(out, &mut others);
+        self.others = others;
+        read
+    }
+
+    /// The same; `others` gets the positions in `out` of those events that are neither accesses nor
+    /// fetches: few, and for many users all that has to be looked at.
+    ///
+    /// # Errors
+    /// As [`TraceReader::next_block`].
+    pub fn next_block_with(
+        &mut self,
+        out: &mut Vec<Event>,
+        others: &mut Vec<u32>,
+    ) -> Result<bool, TraceError> {
         out.clear();
+        others.clear();
         if self.end.is_some() {
             return Ok(false);
         }
@@ -110,9 +130,10 @@ impl<R: Read> TraceReader<R> {
         };
         match frame {
             Frame::Block { at, raw_len, events } => {
-                let result = self.decode(raw_len, events, out);
+                let result = self.decode(raw_len, events, out, others);
                 if let Err(what) = result {
                     out.clear();
+                    others.clear();
                     return Err(TraceError::Corrupt { at, what });
                 }
                 Ok(true)
@@ -135,16 +156,16 @@ impl<R: Read> TraceReader<R> {
         raw_len: usize,
         events: usize,
         out: &mut Vec<Event>,
+        others: &mut Vec<u32>,
     ) -> Result<(), &'static str> {
         self.raw.resize(raw_len, 0);
         match self.zstd.decompress_to_buffer(&self.packed, &mut self.raw[..]) {
             Ok(n) if n == raw_len => {}
             _ => return Err("a block does not decompress to its length"),
         }
-        self.decoder.block(&self.raw, events, out)?;
-        for e in out.iter() {
-            count(&mut self.sums, e);
-        }
+        self.decoder.block(&self.raw, events, &mut Decoded { events: out, others })?;
+        self.decoder.add_to(&mut self.sums);
+        others.iter().for_each(|&other| count(&mut self.sums, &out[other as usize]));
         Ok(())
     }
 

@@ -81,9 +81,13 @@ fn several_blocks_come_back_and_the_totals_are_right() {
     let list = events(&numbers);
     let bytes = write(&list);
     let mut r = TraceReader::new(&bytes[..]).expect("a trace");
-    let (mut block, mut at, mut blocks) = (Vec::new(), 0, 0);
-    while r.next_block(&mut block).expect("readable") {
+    let (mut block, mut others, mut at, mut blocks) = (Vec::new(), Vec::new(), 0, 0);
+    while r.next_block_with(&mut block, &mut others).expect("readable") {
         assert!(block == list[at..at + block.len()], "block {blocks} differs");
+        let is_other = |e: &Event| !matches!(e, Event::Access { .. } | Event::Fetch { .. });
+        let found: Vec<u32> =
+            (0..block.len() as u32).filter(|&n| is_other(&block[n as usize])).collect();
+        assert!(others == found && !found.is_empty(), "block {blocks}");
         at += block.len();
         blocks += 1;
     }

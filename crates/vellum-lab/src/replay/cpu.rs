@@ -9,26 +9,11 @@ use vellum_sim::Cpu;
 use vellum_sim::format::Format;
 
 use super::background::scan_if_due;
-use super::event_queue::TakenEvents;
+use super::events::{TakenEvents, Wait};
 use super::player::Player;
 use super::session::Session;
 use crate::error::LabError;
 use crate::interrupt;
-
-/// What keeps a thread from its next event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wait {
-    /// Nothing.
-    No,
-    /// Calls before this number on this mapping.
-    Call(u32, u64),
-    /// Calls before this number on this file.
-    File(u32, u64),
-    /// All events before this number.
-    All(u64),
-    /// This event of this thread.
-    Event(usize, u64),
-}
 
 /// Why a thread left the CPU.
 pub(super) enum SliceEnd {

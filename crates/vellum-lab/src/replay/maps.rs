@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use vellum_trace::event::{Change, MapKind, Prot};
 
-use super::cpu::Wait;
+use super::events::Wait;
 
 /// No call is due.
 const OPEN: u64 = u64::MAX;

@@ -12,10 +12,10 @@
 //!    removed rights, dropped contents, a shrinking heap, a move) waits until every event before it
 //!    in the file, of any thread, is done: no access meets a mapping that is gone already.
 //! 3. **First touches.** An access that faults waits for an earlier event of another thread that
-//!    touches the page first (`first_touches.rs`).
+//!    touches the page first (`events/first_touches.rs`).
 //!
 //! All wait for *earlier* events only, so the earliest event that is not done waits for nothing.
-//! The reader always holds that event, although it stops [`event_queue::LIMIT`] events ahead: no
+//! The reader always holds that event, although it stops [`events::LIMIT`] events ahead: no
 //! deadlock. Rejected: replay in file order, which has no contention; a barrier at every call; rule
 //! 2 for one mapping only, which costs two counter updates an access.
 
@@ -25,9 +25,8 @@ mod collapse;
 mod config_check;
 mod counters;
 mod cpu;
-pub mod event_queue;
+pub mod events;
 mod files;
-mod first_touches;
 mod maps;
 mod player;
 mod resident;

@@ -13,8 +13,8 @@ use vellum_trace::event::Event;
 
 use super::calls;
 use super::counters::Part;
-use super::cpu::{SliceEnd, Wait};
-use super::event_queue::{Run, is_barrier, takes};
+use super::cpu::SliceEnd;
+use super::events::{Run, Wait, is_barrier, takes};
 use super::maps::{self, AccessLookup};
 use super::session::Session;
 use crate::error::LabError;
@@ -97,10 +97,11 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         if self.places.len() <= thread {
             self.places.resize(thread + 1, Place::Window);
         }
+        let events: &[Event] = &run.events;
         let (mut accesses, mut warmed) = (0u64, 0u64);
         let mut i = 0;
         let left = loop {
-            let Some(event) = run.events.get(i) else { break SliceEnd::Turn };
+            let Some(event) = events.get(i) else { break SliceEnd::Turn };
             let number = run.first + i as u64;
             if number.is_multiple_of(TELL) {
                 session.queue.borrow_mut().at(thread, number);
@@ -189,7 +190,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                 Event::ThreadEnd { thread: gone } => session.queue.borrow_mut().end(gone),
                 Event::Skip { accesses: left_out, instructions } => {
                     session.skipped(u64::from(left_out), instructions);
-                    let ahead = &run.events[i + 1..run.events.len().min(i + 1 + GAP)];
+                    let ahead = &events[i + 1..events.len().min(i + 1 + GAP)];
                     let gap = ahead.iter().any(|e| matches!(e, Event::Skip { .. }));
                     let next = if gap { Place::Gap } else { Place::Warming(session.warm) };
                     if next != self.places[thread] {

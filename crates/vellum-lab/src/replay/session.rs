@@ -22,7 +22,7 @@ use super::collapse::{CollapseScan, Regions, Scanner};
 use super::config_check::check_config;
 use super::counters::{self, Part, Tally};
 use super::cpu;
-use super::event_queue::{EventQueue, Source};
+use super::events::{EventQueue, Source};
 use super::files::Files;
 use super::maps::{AccessLookup, Maps};
 use super::player::Place;

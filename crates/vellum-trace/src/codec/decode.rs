@@ -6,12 +6,28 @@ use super::encode::range_lines;
 use super::{Line, MAX_RANGE_LINES, Model, call, op};
 use crate::LINE;
 use crate::event::{Call, Event, Flags};
+use crate::totals::Totals;
 use crate::varint::Bytes;
 
 /// Decodes block after block.
 pub(crate) struct Decoder {
     model: Model,
     version: u32,
+    sums: Sums,
+}
+
+/// What the last block held: accesses by the bits for stores and for the kernel, and fetches.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    accesses: [u64; 4],
+    fetches: u64,
+    instructions: u64,
+}
+
+/// Where events go, and the positions of those that are neither accesses nor fetches.
+pub(crate) struct Decoded<'a> {
+    pub(crate) events: &'a mut Vec<Event>,
+    pub(crate) others: &'a mut Vec<u32>,
 }
 
 const SHORT: &str = "a number is missing or too long";
@@ -19,7 +35,7 @@ const SHORT: &str = "a number is missing or too long";
 impl Decoder {
     /// For the blocks of a trace of format `version`.
     pub(crate) fn new(version: u32) -> Decoder {
-        Decoder { model: Model::new(), version }
+        Decoder { model: Model::new(), version, sums: Sums::default() }
     }
 
     /// Decodes a raw block that must hold exactly `events` events, appending to `out`.
@@ -27,8 +43,10 @@ impl Decoder {
         &mut self,
         raw: &[u8],
         events: usize,
-        out: &mut Vec<Event>,
+        to: &mut Decoded<'_>,
     ) -> Result<(), &'static str> {
+        self.sums = Sums::default();
+        let out = &mut *to.events;
         let mut b = Bytes::new(raw);
         let head = b.take(4).ok_or(SHORT)?;
         let n = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
@@ -54,6 +72,7 @@ impl Decoder {
                 }
                 _ => {
                     let event = self.rare(code, &mut b)?;
+                    to.others.push(out.len() as u32);
                     out.push(event);
                 }
             }
@@ -65,6 +84,16 @@ impl Decoder {
             return Err("numbers left over");
         }
         Ok(())
+    }
+
+    /// Adds what the last block held, but for the `others`.
+    pub(crate) fn add_to(&self, totals: &mut Totals) {
+        let Sums { accesses: [loads, stores, ..], fetches, instructions } = self.sums;
+        totals.loads += loads;
+        totals.stores += stores;
+        totals.kernel += self.sums.accesses[2] + self.sums.accesses[3];
+        totals.fetches += fetches;
+        totals.instructions += instructions;
     }
 
     #[inline(always)]
@@ -107,6 +136,7 @@ impl Decoder {
             return Err("an access outside its mapping");
         }
         m.learn(index, mapping, offset, attr);
+        self.sums.accesses[usize::from(attr >> 8 & 3)] += 1;
         Ok(Event::Access { mapping, size, flags, offset })
     }
 
@@ -139,6 +169,8 @@ impl Decoder {
             return Err("a fetch outside its mapping");
         }
         m.learn_line(at, line);
+        self.sums.fetches += 1;
+        self.sums.instructions += u64::from(line.insns);
         Ok(Event::Fetch { mapping: line.mapping, insns: line.insns, offset: line.offset })
     }
 
@@ -164,6 +196,7 @@ impl Decoder {
         }
         let flags = if write { Flags::KERNEL.with(Flags::WRITE) } else { Flags::KERNEL };
         let end = at + len;
+        self.sums.accesses[2] += lines;
         while at < end {
             let next = (at / LINE + 1) * LINE;
             let size = (next.min(end) - at) as u8;

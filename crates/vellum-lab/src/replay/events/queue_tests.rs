@@ -5,11 +5,12 @@ use vellum_trace::event::{Call, Flags, Map, MapKind, Prot};
 struct List(VecDeque<Event>, usize);
 
 impl Source for List {
-    fn next(&mut self, out: &mut Vec<Event>) -> Result<bool, TraceError> {
-        out.clear();
+    fn next(&mut self) -> Result<Option<Arc<Block>>, Arc<TraceError>> {
         let n = self.1.min(self.0.len());
-        out.extend(self.0.drain(..n));
-        Ok(n > 0)
+        let events: Vec<Event> = self.0.drain(..n).collect();
+        let is_other = |e: &Event| !matches!(e, Event::Access { .. } | Event::Fetch { .. });
+        let others = (0..n as u32).filter(|&i| is_other(&events[i as usize])).collect();
+        Ok((n > 0).then(|| Arc::new(Block { events, others })))
     }
 }
 

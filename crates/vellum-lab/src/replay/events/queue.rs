@@ -2,19 +2,19 @@
 //! further than [`LIMIT`].
 //!
 //! Every event has a number, its position in the file. A thread's queue is a list of runs of
-//! consecutive numbers. If a decoded block belongs to one thread, it is moved and not copied. While
-//! distributing, the queue looks at calls: a call that is not done blocks later accesses to its
-//! mappings (rule 1 of the module).
+//! consecutive numbers, parts of decoded blocks. While distributing, the queue looks at calls: a
+//! call that is not done blocks later accesses to its mappings (rule 1 of the module).
 
 use std::collections::VecDeque;
-use std::mem;
+use std::sync::Arc;
 
 use vellum_sim::schedule::Earliest;
+use vellum_trace::TraceError;
 use vellum_trace::event::{Advice, Change, Event};
-use vellum_trace::{TraceError, TraceReader};
 
+use super::block::{Block, Part};
 use super::first_touches::FirstTouches;
-use super::maps::Maps;
+use crate::replay::maps::Maps;
 
 /// Events read and not yet taken by a thread, beyond which nobody reads on; 16 bytes each.
 pub const LIMIT: usize = 1 << 20;
@@ -25,23 +25,17 @@ const MOST_NEW_THREADS: usize = 1 << 16;
 
 /// Where events come from: a trace file, or a list made by a test.
 pub trait Source {
-    /// Replaces `out` by the next events; `false` at the end.
-    fn next(&mut self, out: &mut Vec<Event>) -> Result<bool, TraceError>;
-}
-
-impl<R: std::io::Read> Source for TraceReader<R> {
-    fn next(&mut self, out: &mut Vec<Event>) -> Result<bool, TraceError> {
-        self.next_block(out)
-    }
+    /// The next events; `None` at the end.
+    fn next(&mut self) -> Result<Option<Arc<Block>>, Arc<TraceError>>;
 }
 
 /// Consecutive events of one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Run {
     /// Number of the first.
     pub first: u64,
     /// The events.
-    pub events: Vec<Event>,
+    pub events: Part,
 }
 
 /// A thread of the trace.
@@ -70,8 +64,6 @@ pub struct EventQueue<'s> {
     /// Calls read and not done that no thread passes before they are, in order.
     barriers: VecDeque<u64>,
     changes: u64,
-    /// A buffer for the next block.
-    spare: Vec<Event>,
 }
 
 /// What a thread gets when it asks for events.
@@ -99,7 +91,6 @@ impl<'s> EventQueue<'s> {
             first_touches: FirstTouches::default(),
             barriers: VecDeque::new(),
             changes: 0,
-            spare: Vec::new(),
         };
         queue.thread(0).started = true;
         queue
@@ -151,7 +142,7 @@ impl<'s> EventQueue<'s> {
     }
 
     /// Reads on although no thread asked: when none is live that could.
-    pub fn read_on(&mut self, maps: &mut Maps) -> Result<bool, TraceError> {
+    pub fn read_on(&mut self, maps: &mut Maps) -> Result<bool, Arc<TraceError>> {
         let stalled = self.may_read() && !(0..self.threads.len()).any(|t| self.is_live(t));
         if stalled {
             self.read(maps)?;
@@ -164,7 +155,7 @@ impl<'s> EventQueue<'s> {
     }
 
     /// The next events of `thread`; reads on if there are none.
-    pub fn take(&mut self, thread: usize, maps: &mut Maps) -> Result<TakenEvents, TraceError> {
+    pub fn take(&mut self, thread: usize, maps: &mut Maps) -> Result<TakenEvents, Arc<TraceError>> {
         loop {
             if self.threads[thread].runs.front().is_some_and(|run| self.is_beyond_a_barrier(run)) {
                 return Ok(TakenEvents::Later);
@@ -193,14 +184,10 @@ impl<'s> EventQueue<'s> {
         let done = run.events.len() - left;
         self.changes += 1;
         if left > 0 {
-            run.events.drain(..done);
+            run.events.skip(done);
             run.first += done as u64;
             self.held += left;
             self.threads[thread].runs.push_front(run);
-        } else if run.events.capacity() > self.spare.capacity() {
-            // The buffer of a whole block: the next one goes in there.
-            run.events.clear();
-            self.spare = run.events;
         }
         let next = self.threads[thread].runs.front().map_or(u64::MAX, |r| r.first);
         self.at.set(thread, next);
@@ -253,21 +240,23 @@ impl<'s> EventQueue<'s> {
     }
 
     /// Distributes one more block.
-    fn read(&mut self, maps: &mut Maps) -> Result<(), TraceError> {
+    fn read(&mut self, maps: &mut Maps) -> Result<(), Arc<TraceError>> {
         self.changes += 1;
-        let mut block = mem::take(&mut self.spare);
-        if !self.source.next(&mut block)? {
+        let Some(block) = self.source.next()? else {
             self.ended = true;
             return Ok(());
-        }
+        };
         // Cut points: where the thread changes. Most blocks of most programs have none.
-        let mut from = 0;
-        for i in 0..block.len() {
-            match &block[i] {
+        let (mut from, mut seen) = (0, 0);
+        for &at in &block.others {
+            let at = at as usize;
+            self.see(&block, seen, at);
+            seen = at;
+            match &block.events[at] {
                 Event::Switch { thread } => {
                     let thread = *thread;
-                    self.hand(&block[from..i], from as u64);
-                    from = i + 1;
+                    self.hand(&block, from, at);
+                    from = at + 1;
                     self.check_number(thread)?;
                     self.current = thread;
                     // A thread nobody announced before (it announces itself, or never) may begin;
@@ -275,19 +264,10 @@ impl<'s> EventQueue<'s> {
                     let t = self.thread(thread);
                     t.started |= !t.announced;
                 }
-                Event::Access { mapping, size, offset, .. } if self.threads.len() > 1 => {
-                    self.first_touches.see(
-                        *mapping,
-                        *offset,
-                        *size,
-                        self.next + i as u64,
-                        self.current,
-                    );
-                }
                 Event::Call(call) => {
-                    maps.announce(&call.change, self.next + i as u64);
+                    maps.announce(&call.change, self.next + at as u64);
                     if is_barrier(&call.change) {
-                        self.barriers.push_back(self.next + i as u64);
+                        self.barriers.push_back(self.next + at as u64);
                     }
                     if let Change::Advise { mapping, offset, len, advice: Advice::DontNeed } =
                         &call.change
@@ -302,19 +282,24 @@ impl<'s> EventQueue<'s> {
                 _ => {}
             }
         }
-        let length = block.len() as u64;
-        if from == 0 {
-            let first = self.next;
-            self.held += block.len();
-            self.give(Run { first, events: block });
-        } else {
-            self.hand(&block[from..], from as u64);
-            self.spare = block;
-        }
-        self.next += length;
+        self.see(&block, seen, block.events.len());
+        self.hand(&block, from, block.events.len());
+        self.next += block.events.len() as u64;
         let at = &self.at;
         self.first_touches.prune(|thread, number| at.get(thread as usize) > number);
         Ok(())
+    }
+
+    /// Notes who touches which pages, once there is more than one thread.
+    fn see(&mut self, block: &Block, from: usize, to: usize) {
+        if self.threads.len() < 2 {
+            return;
+        }
+        for (event, number) in block.events[from..to].iter().zip(self.next + from as u64..) {
+            if let Event::Access { mapping, size, offset, .. } = *event {
+                self.first_touches.see(mapping, offset, size, number, self.current);
+            }
+        }
     }
 
     /// The event that touches a page first, if it comes before event `number` of `thread`, is
@@ -336,16 +321,13 @@ impl<'s> EventQueue<'s> {
         self.at.get(thread) > number
     }
 
-    /// Copies a part of a block into the queue of the current thread.
-    fn hand(&mut self, events: &[Event], offset: u64) {
-        if events.is_empty() {
+    /// Puts a part of a block into the queue of the current thread.
+    fn hand(&mut self, block: &Arc<Block>, from: usize, to: usize) {
+        if from == to {
             return;
         }
-        self.held += events.len();
-        self.give(Run { first: self.next + offset, events: events.to_vec() });
-    }
-
-    fn give(&mut self, run: Run) {
+        let run = Run { first: self.next + from as u64, events: Part::of(block, from, to) };
+        self.held += to - from;
         let current = self.current;
         if self.thread(current).runs.is_empty() && self.at.get(current as usize) == u64::MAX {
             self.at.set(current as usize, run.first);
@@ -356,13 +338,13 @@ impl<'s> EventQueue<'s> {
 
 /// Whether a call is before or after what each thread writes, wherever that is: a page is copied
 /// while a child has it, and only then.
-pub(super) fn is_barrier(change: &Change) -> bool {
+pub fn is_barrier(change: &Change) -> bool {
     matches!(change, Change::Fork { child: Some(_) } | Change::ChildEnd { .. })
 }
 
 /// Whether a call takes something away, so that it has to wait for everything before it. Whether
 /// new rights are fewer only the table of mappings knows.
-pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
+pub fn takes(change: &Change, maps: &Maps) -> bool {
     match change {
         Change::Map(m) => m.inside.is_some(),
         Change::Unmap { .. } | Change::Remap { .. } => true,
@@ -382,5 +364,5 @@ pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
 }
 
 #[cfg(test)]
-#[path = "event_queue_tests.rs"]
+#[path = "queue_tests.rs"]
 mod tests;
