@@ -36,6 +36,9 @@ pub struct Info {
 
 /// Callback that does not look at guest registers.
 pub const NO_REGS: c_int = 0;
+/// Of an instruction that loads and stores, one of both: the load, says the interface; QEMU 7.2 has
+/// the filter the wrong way round, and reports the store.
+pub const MEM_ONCE: c_int = 1;
 /// Loads and stores.
 pub const MEM_RW: c_int = 3;
 

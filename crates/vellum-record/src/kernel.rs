@@ -14,7 +14,7 @@ fn range(vcpu: u32, addr: u64, len: u64, write: bool) {
     while left > 0 {
         let n = left.min(word::KERNEL_MAX);
         // SAFETY: called from this CPU's system call callbacks only.
-        unsafe { order::push(vcpu, word::kernel(at, n, write)) };
+        unsafe { order::push(vcpu, [word::kernel(at, n, write)]) };
         at = at.wrapping_add(n);
         left -= n;
     }

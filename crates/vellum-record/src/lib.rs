@@ -4,6 +4,12 @@
 //! [,window=S:K[:P]][,clock=A:K][,level=N][,names=off] PROGRAM`, after a native run; its figures
 //! are in `meta`, behind a page that both sides map while the program runs.
 //!
+//! A program that waits for memory pays for each instruction of ours between its own, so callbacks
+//! only tell which block begins (with its first access, where that is sure to come) and what address
+//! an access has. What else there is to know of a block is written in its script when it is
+//! translated (`script`), and the background thread puts both together (`sink`). A block whose first
+//! access faults is therefore not told; what it did before is told when it begins again.
+//!
 //! The order of events is sound while guest threads run in parallel:
 //!
 //! * Each virtual CPU writes its events into its own ring (`ring`) with plain stores.
@@ -30,6 +36,7 @@ mod hot;
 mod kernel;
 mod order;
 mod ring;
+mod script;
 mod setup;
 mod sink;
 mod ticker;

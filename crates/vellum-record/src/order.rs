@@ -50,28 +50,18 @@ pub fn ring(vcpu: u32) -> Option<&'static Ring> {
     unsafe { p.as_ref() }
 }
 
-/// Appends a word to a CPU's ring, making room if needed.
+/// Appends words to a CPU's ring, making room if needed.
 ///
 /// # Safety
 /// Only the CPU itself may call this.
 #[inline(always)]
-pub unsafe fn push(vcpu: u32, word: u64) {
+pub unsafe fn push<const N: usize>(vcpu: u32, words: [u64; N]) {
     let Some(r) = ring(vcpu) else { return };
     // SAFETY: passed on to our caller.
-    unsafe { push_into(vcpu, r, word) };
-}
-
-/// The same for callers that have looked up the ring already.
-///
-/// # Safety
-/// Only the CPU itself may call this, with its ring.
-#[inline(always)]
-pub unsafe fn push_into(vcpu: u32, r: &Ring, word: u64) {
-    // SAFETY: passed on to our caller.
-    if !unsafe { r.push(word) } {
+    if !unsafe { r.push(words) } {
         make_room(vcpu, r);
         // SAFETY: as above; after make_room the ring is empty.
-        unsafe { r.push(word) };
+        unsafe { r.push(words) };
     }
 }
 

@@ -2,20 +2,19 @@
 #[path = "../src/ring/word.rs"]
 mod word;
 
-use vellum_trace::Flags;
-use word::{KERNEL_MAX, Word, access, fetch, kernel, unpack};
+use word::{KERNEL_MAX, Word, access, enter, fetch, kernel, sized, tag, unpack};
 
 #[test]
 fn a_word_says_what_was_put_into_it() {
-    let marks = [Flags::READ, Flags::WRITE, Flags::DEPENDENT, Flags::MISPREDICTED];
-    for n in 0..16 {
-        let flags = (0..4).filter(|i| n >> i & 1 != 0).map(|i| marks[i]);
-        let flags = flags.fold(Flags::READ, Flags::with);
-        let (addr, shift, tag) = (0x7fff_dead_beef, 5, 511);
-        let word = unpack(access(addr, u32::from(shift), u64::from(tag), flags));
-        assert!(word == Word::Access { addr, shift, tag, flags }, "{flags:?}");
+    let (addr, shift, place) = (0x7fff_dead_beef, 5, 511);
+    for store in [false, true] {
+        let want = Word::Access { addr, shift, store, place };
+        assert_eq!(unpack(access(addr, tag(place.into(), shift, store))), want);
+        let late = tag(place.into(), 0, store) | sized(shift.into());
+        assert_eq!(unpack(access(addr, late)), want);
     }
-    assert!(unpack(fetch(0x1000, 99)) == Word::Fetch { addr: 0x1000, insns: 99 });
+    assert_eq!(unpack(enter(0x7fff_1234_5678)), Word::Enter { at: 0x7fff_1234_5678 });
+    assert_eq!(unpack(fetch(0x1000, 99)), Word::Fetch { addr: 0x1000, insns: 99 });
     let kernel = unpack(kernel(0x1000, KERNEL_MAX, true));
-    assert!(kernel == Word::Kernel { addr: 0x1000, len: 8192, write: true });
+    assert_eq!(kernel, Word::Kernel { addr: 0x1000, len: 8192, write: true });
 }

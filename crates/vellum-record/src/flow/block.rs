@@ -8,6 +8,7 @@
 //!
 //! A register that is stepped by a constant is an index or a pointer through an array. In the
 //! blocks to come its value is known early, whatever it began with.
+use super::report::report;
 use super::{ALWAYS, Effect, Uses};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -53,11 +54,11 @@ fn number(r: Register) -> Option<usize> {
     r.is_gpr().then(|| r.full_register() as usize - Register::RAX as usize)
 }
 
-fn reads(a: OpAccess) -> bool {
+pub(super) fn reads(a: OpAccess) -> bool {
     matches!(a, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
 
-fn writes(a: OpAccess) -> bool {
+pub(super) fn writes(a: OpAccess) -> bool {
     matches!(
         a,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
@@ -146,6 +147,7 @@ impl Follower {
             uses.modifies |= matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite);
         }
         uses.atomic = i.has_lock_prefix() || i.mnemonic() == Mnemonic::Xchg;
+        uses.report = report(&i, info.used_memory());
         match i.mnemonic() {
             // The kernel's answer.
             Mnemonic::Syscall => origins[0] = FIXED,

@@ -7,8 +7,8 @@
 //!
 //! * When a block is translated, [`block`] finds the registers that each access's address is made
 //!   of, seen from the beginning of the block, and those that the block leaves with a loaded value.
-//! * When a block is entered, [`carry`] applies that to a mask of registers, one for each virtual
-//!   CPU; an access tests the mask.
+//! * When the background thread learns that a block was entered, [`carry`] applies that to a mask of
+//!   registers, one for each virtual CPU; an access tests the mask.
 //!
 //! A load counts if its own address is made with a general register. Fixed places (stack slots,
 //! globals, thread-local variables) do not count, since a core has their values early; so a pointer
@@ -21,6 +21,7 @@
 pub mod block;
 pub mod branch;
 pub mod carry;
+mod report;
 
 /// The bit of the stack pointer's number. That register never carries a load's value, so its place
 /// in a mask says "whatever the other registers hold".
@@ -38,6 +39,24 @@ pub struct Uses {
     pub modifies: bool,
     /// It does so in one piece (`lock`, `xchg`).
     pub atomic: bool,
+    /// What QEMU will say of its accesses.
+    pub report: Report,
+}
+
+/// What QEMU says of an instruction's accesses each time that it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Report {
+    /// What may differ each time.
+    #[default]
+    Open,
+    /// Nothing: it has none, and goes on to the next instruction, or by a branch, whatever happens.
+    Quiet,
+    /// One load of two to the power of this many bytes.
+    Load(u8),
+    /// One store.
+    Store(u8),
+    /// One load and one store, of the same place.
+    Modify(u8),
 }
 
 /// What a block does to the mask of registers that hold a loaded value.

@@ -3,7 +3,6 @@ pub mod word;
 
 use crate::children::Pipe;
 use crate::exclude::Exclusive;
-use crate::flow::carry::Carry;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,14 +24,13 @@ pub struct Pending {
 pub struct Ring {
     head: AtomicUsize,
     tail: AtomicUsize,
-    words: Box<[UnsafeCell<u64>]>,
+    words: [UnsafeCell<u64>; WORDS],
     pending: UnsafeCell<Pending>,
-    carry: UnsafeCell<Carry>,
 }
 
 // SAFETY: a slot is written only by the ring's CPU while it lies outside tail..head, and read only
 // by the holder of the order lock while it lies inside; head and tail hand it over with release and
-// acquire. `pending` and `carry` are touched only by the ring's CPU.
+// acquire. `pending` is touched only by the ring's CPU.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -40,26 +38,27 @@ impl Ring {
         Ring {
             head: AtomicUsize::new(0),
             tail: AtomicUsize::new(0),
-            words: (0..WORDS).map(|_| UnsafeCell::new(0)).collect(),
+            words: [const { UnsafeCell::new(0) }; WORDS],
             pending: UnsafeCell::new(Pending::default()),
-            carry: UnsafeCell::new(Carry::new()),
         }
     }
 
-    /// Appends a word unless the ring is full.
+    /// Appends words unless there is no room for all.
     ///
     /// # Safety
     /// Only the ring's own CPU may call this.
     #[inline(always)]
-    pub unsafe fn push(&self, word: u64) -> bool {
+    pub unsafe fn push<const N: usize>(&self, words: [u64; N]) -> bool {
         let head = self.head.load(Ordering::Relaxed);
-        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) == WORDS {
+        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) > WORDS - N {
             return false;
         }
-        let slot = &self.words[head % WORDS];
-        // SAFETY: the slot is outside tail..head and we are the only writer.
-        unsafe { *slot.get() = word };
-        self.head.store(head.wrapping_add(1), Ordering::Release);
+        for (i, word) in words.into_iter().enumerate() {
+            let slot = &self.words[head.wrapping_add(i) % WORDS];
+            // SAFETY: the slot is outside tail..head and we are the only writer.
+            unsafe { *slot.get() = word };
+        }
+        self.head.store(head.wrapping_add(N), Ordering::Release);
         true
     }
 
@@ -94,16 +93,5 @@ impl Ring {
     pub unsafe fn pending(&self) -> &mut Pending {
         // SAFETY: as stated above, nobody else looks.
         unsafe { &mut *self.pending.get() }
-    }
-
-    /// Which registers of this CPU hold a loaded value.
-    ///
-    /// # Safety
-    /// Only the ring's own CPU may call this, and must not keep the reference across callbacks.
-    #[allow(clippy::mut_from_ref)]
-    #[inline(always)]
-    pub unsafe fn carry(&self) -> &mut Carry {
-        // SAFETY: as stated above, nobody else looks.
-        unsafe { &mut *self.carry.get() }
     }
 }

@@ -1,15 +1,19 @@
 //! An event as one 64-bit word, so that none is ever seen half written.
-use vellum_trace::Flags;
 
 const KIND: u32 = 62;
 const ADDR: u64 = (1 << 48) - 1;
+const SHIFT: u32 = 48;
+/// The access is a store.
+pub const STORE: u64 = 1 << 51;
+const PLACE: u32 = 52;
 
 /// An event as it travels.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// Load or store: address, log2 of size, which instruction of its block (modulo 512), and what
-    /// else is known of it.
-    Access { addr: u64, shift: u8, tag: u16, flags: Flags },
+    /// Load or store: address, log2 of size, and the instruction's place in its block.
+    Access { addr: u64, shift: u8, store: bool, place: u16 },
+    /// A block begins; this is where it is told what it does.
+    Enter { at: usize },
     /// An instruction line and the instructions that begin in it.
     Fetch { addr: u64, insns: u8 },
     /// The kernel touched 1 to 8192 bytes.
@@ -19,20 +23,27 @@ pub enum Word {
 /// Most bytes in one [`Word::Kernel`].
 pub const KERNEL_MAX: u64 = 8192;
 
-/// The kind of an access behind a branch that was predicted wrongly; that of others is 0.
-const MISPREDICTED: u64 = 3;
+/// What is known of an access before it happens; the rest is [`access`]'s.
+pub fn tag(place: usize, shift: u8, store: bool) -> u64 {
+    (place as u64 & 511) << PLACE | sized(shift.into()) | if store { STORE } else { 0 }
+}
+
+/// The size of an access that is not known before it happens.
+#[inline(always)]
+pub fn sized(shift: u32) -> u64 {
+    u64::from(shift & 7) << SHIFT
+}
 
 /// An access as a word.
 #[inline(always)]
-pub fn access(addr: u64, shift: u32, tag: u64, flags: Flags) -> u64 {
-    let kind = if flags.mispredicted() { MISPREDICTED << KIND } else { 0 };
-    let bits = u64::from(flags.write()) << 51 | u64::from(flags.dependent()) << 61;
-    kind | (addr & ADDR) | u64::from(shift & 7) << 48 | bits | (tag & 511) << 52
+pub fn access(addr: u64, tag: u64) -> u64 {
+    addr & ADDR | tag
 }
 
-/// A line as a word. It doubles as the callback's user data, so that the hot path computes nothing.
-pub fn fetch(addr: u64, insns: u8) -> u64 {
-    1 << KIND | (addr & ADDR & !63) | u64::from(insns) << 48
+/// The beginning of a block as a word.
+#[inline(always)]
+pub fn enter(at: usize) -> u64 {
+    1 << KIND | at as u64 & ADDR
 }
 
 /// A kernel access as a word.
@@ -40,22 +51,24 @@ pub fn kernel(addr: u64, len: u64, write: bool) -> u64 {
     2 << KIND | (addr & ADDR) | (len - 1) << 48 | u64::from(write) << 61
 }
 
+/// A line as a word. It doubles as the callback's user data, so that the hot path computes nothing.
+pub fn fetch(addr: u64, insns: u8) -> u64 {
+    3 << KIND | (addr & ADDR & !63) | u64::from(insns) << 48
+}
+
 /// Back from a word.
 #[inline(always)]
 pub fn unpack(w: u64) -> Word {
     let addr = w & ADDR;
     match w >> KIND {
-        kind @ (0 | MISPREDICTED) => {
-            let mut flags = if w >> 51 & 1 != 0 { Flags::WRITE } else { Flags::READ };
-            if w >> 61 & 1 != 0 {
-                flags = flags.with(Flags::DEPENDENT);
-            }
-            if kind == MISPREDICTED {
-                flags = flags.with(Flags::MISPREDICTED);
-            }
-            Word::Access { addr, shift: (w >> 48) as u8 & 7, tag: (w >> 52) as u16 & 511, flags }
-        }
-        1 => Word::Fetch { addr: addr & !63, insns: (w >> 48) as u8 & 127 },
-        _ => Word::Kernel { addr, len: (w >> 48) as u32 % 8192 + 1, write: w >> 61 & 1 != 0 },
+        0 => Word::Access {
+            addr,
+            shift: (w >> SHIFT) as u8 & 7,
+            store: w & STORE != 0,
+            place: (w >> PLACE) as u16 & 511,
+        },
+        1 => Word::Enter { at: addr as usize },
+        2 => Word::Kernel { addr, len: (w >> 48) as u32 % 8192 + 1, write: w >> 61 & 1 != 0 },
+        _ => Word::Fetch { addr: addr & !63, insns: (w >> 48) as u8 & 127 },
     }
 }

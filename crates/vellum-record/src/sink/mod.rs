@@ -1,5 +1,6 @@
 //! The background thread: from words to a file.
-use crate::ring::word::{Word, unpack};
+mod thread;
+
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fs::File;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
+use thread::Thread;
 use vellum_trace::build::{Builder, FileCall, FileState, MapRequest, Region};
 use vellum_trace::record::shared::Shared;
 use vellum_trace::{Advice, Prot, TraceError};
@@ -84,7 +86,7 @@ pub fn wait_for_end() {
 /// The receiving end.
 pub struct Sink {
     builder: Builder<File>,
-    threads: BTreeMap<u32, u32>,
+    threads: BTreeMap<u32, Thread>,
     current: Option<u32>,
     /// Numbers of the children that are followed, by their keys.
     children: BTreeMap<c_int, u32>,
@@ -178,17 +180,20 @@ impl Sink {
         match message {
             Message::Words { vcpu, words } => {
                 self.switch(vcpu)?;
-                self.words(&words)
+                match self.threads.get_mut(&vcpu) {
+                    Some(thread) => thread.words(&words, &mut self.builder),
+                    None => Ok(()),
+                }
             }
             Message::Start { vcpu } => {
-                let thread = self.builder.start_thread()?;
+                let thread = Thread::new(self.builder.start_thread()?);
                 self.threads.insert(vcpu, thread);
                 Ok(())
             }
             Message::End { vcpu } => match self.threads.remove(&vcpu) {
                 Some(thread) => {
                     self.current = None;
-                    self.builder.end_thread(thread)
+                    self.builder.end_thread(thread.number)
                 }
                 None => Ok(()),
             },
@@ -223,7 +228,7 @@ impl Sink {
             && let Some(thread) = self.threads.get(&vcpu)
         {
             self.current = Some(vcpu);
-            self.builder.switch(*thread)?;
+            self.builder.switch(thread.number)?;
         }
         Ok(())
     }
@@ -236,35 +241,6 @@ impl Sink {
             self.switch(vcpu)?;
         }
         self.builder.child_end(child)
-    }
-
-    fn words(&mut self, words: &[u64]) -> Result<(), TraceError> {
-        let mut i = 0;
-        while i < words.len() {
-            let word = unpack(words[i]);
-            i += 1;
-            match word {
-                Word::Access { addr, shift, tag, flags } => {
-                    // QEMU splits a vector access into 8-byte parts of one instruction.
-                    let mut size = 1u8 << shift.min(6);
-                    while shift == 3
-                        && size < 64
-                        && let Some(next) = words.get(i)
-                        && unpack(*next)
-                            == (Word::Access { addr: addr + u64::from(size), shift, tag, flags })
-                    {
-                        size += 8;
-                        i += 1;
-                    }
-                    self.builder.access(addr, size, flags)?;
-                }
-                Word::Fetch { addr, insns } => self.builder.fetch(addr, insns)?,
-                Word::Kernel { addr, len, write } => {
-                    self.builder.kernel(addr, u64::from(len), write)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     fn call(&mut self, call: &RawCall) -> Result<(), TraceError> {
