@@ -8,7 +8,7 @@
 //! only tell which block begins (with its first access, where that is sure to come) and what address
 //! an access has. What else there is to know of a block is written in its script when it is
 //! translated (`script`), and the background thread puts both together (`sink`). A block whose first
-//! access faults is therefore not told; what it did before is told when it begins again.
+//! such access faults is therefore not told.
 //!
 //! The order of events is sound while guest threads run in parallel:
 //!

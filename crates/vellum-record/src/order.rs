@@ -59,19 +59,26 @@ pub unsafe fn push<const N: usize>(vcpu: u32, words: [u64; N]) {
     let Some(r) = ring(vcpu) else { return };
     // SAFETY: passed on to our caller.
     if !unsafe { r.push(words) } {
-        make_room(vcpu, r);
-        // SAFETY: as above; after make_room the ring is empty.
-        unsafe { r.push(words) };
+        // SAFETY: passed on to our caller.
+        unsafe { make_room(vcpu, r, words) };
     }
 }
 
+/// Empties a full ring and appends words to it. The last thing that a callback does, so that it has
+/// nothing to save for it.
+///
+/// # Safety
+/// Only the CPU itself may call this, with its ring.
 #[cold]
-fn make_room(vcpu: u32, ring: &Ring) {
+#[inline(never)]
+unsafe fn make_room<const N: usize>(vcpu: u32, ring: &Ring, words: [u64; N]) {
     if detached() {
         ring.discard();
     } else {
         lock().take(vcpu, ring);
     }
+    // SAFETY: passed on to our caller; the ring has room now.
+    unsafe { ring.push(words) };
 }
 
 impl Order {

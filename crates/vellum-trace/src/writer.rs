@@ -1,7 +1,7 @@
 //! Writing a trace as a stream: nothing is ever revisited, so a pipe will do.
 use crate::codec::MAX_RANGE_LINES;
 use crate::codec::encode::{Encoder, range_lines};
-use crate::event::{Change, Event};
+use crate::event::{Change, Event, Flags};
 use crate::header::Header;
 use crate::totals::Totals;
 use crate::{LINE, TraceError, frame};
@@ -54,13 +54,46 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// [`TraceError::BadEvent`] if it breaks a rule of the format (nothing is added),
     /// [`TraceError::Io`].
-    #[inline]
     pub fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         if self.encoder.full(1) {
             self.flush_block()?;
         }
         self.encoder.push(event).map_err(|what| TraceError::BadEvent { what })?;
         count(&mut self.totals, event);
+        Ok(())
+    }
+
+    /// Adds an [`Event::Access`] that keeps the rules of the format.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    #[inline(always)]
+    pub(crate) fn access(
+        &mut self,
+        mapping: u32,
+        offset: u64,
+        size: u8,
+        flags: Flags,
+    ) -> Result<(), TraceError> {
+        if self.encoder.full(1) {
+            self.flush_block()?;
+        }
+        self.encoder.access(mapping, offset, size, flags);
+        count_access(&mut self.totals, flags);
+        Ok(())
+    }
+
+    /// Adds an [`Event::Fetch`] that keeps the rules of the format.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self, mapping: u32, offset: u64, insns: u8) -> Result<(), TraceError> {
+        if self.encoder.full(1) {
+            self.flush_block()?;
+        }
+        self.encoder.fetch(mapping, offset, insns);
+        count_line(&mut self.totals, insns);
         Ok(())
     }
 
@@ -176,23 +209,29 @@ impl<W: Write> TraceWriter<W> {
     }
 }
 
+#[inline(always)]
+fn count_access(t: &mut Totals, flags: Flags) {
+    if flags.kernel() {
+        t.kernel += 1;
+    } else if flags.write() {
+        t.stores += 1;
+    } else {
+        t.loads += 1;
+    }
+}
+
+#[inline(always)]
+fn count_line(t: &mut Totals, insns: u8) {
+    t.fetches += 1;
+    t.instructions += u64::from(insns);
+}
+
 /// Adds an event to sums; reader and writer share it, so they cannot disagree.
 #[inline(always)]
 pub(crate) fn count(t: &mut Totals, event: &Event) {
     match event {
-        Event::Access { flags, .. } => {
-            if flags.kernel() {
-                t.kernel += 1;
-            } else if flags.write() {
-                t.stores += 1;
-            } else {
-                t.loads += 1;
-            }
-        }
-        Event::Fetch { insns, .. } => {
-            t.fetches += 1;
-            t.instructions += u64::from(*insns);
-        }
+        Event::Access { flags, .. } => count_access(t, *flags),
+        Event::Fetch { insns, .. } => count_line(t, *insns),
         Event::Switch { .. } | Event::ThreadEnd { .. } => {}
         Event::ThreadStart { .. } => t.threads += 1,
         Event::Skip { accesses, instructions } => {

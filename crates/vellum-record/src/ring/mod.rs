@@ -71,10 +71,14 @@ impl Ring {
         let tail = self.tail.load(Ordering::Relaxed);
         let n = head.wrapping_sub(tail);
         let mut out = Vec::with_capacity(n);
-        for i in 0..n {
-            let slot = &self.words[tail.wrapping_add(i) % WORDS];
-            // SAFETY: the slot is inside tail..head, so its CPU does not write it.
-            out.push(unsafe { *slot.get() });
+        let from = tail % WORDS;
+        let wrapped = (from + n).saturating_sub(WORDS);
+        for part in [&self.words[from..from + n - wrapped], &self.words[..wrapped]] {
+            // SAFETY: the part is inside tail..head, so its CPU does not write it; an UnsafeCell is
+            // laid out as what it holds.
+            out.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(part.as_ptr().cast::<u64>(), part.len())
+            });
         }
         self.tail.store(head, Ordering::Release);
         out

@@ -60,13 +60,11 @@ pub fn fetch(addr: u64, insns: u8) -> u64 {
 #[inline(always)]
 pub fn unpack(w: u64) -> Word {
     let addr = w & ADDR;
+    if w >> KIND == 0 {
+        let (shift, place) = ((w >> SHIFT) as u8 & 7, (w >> PLACE) as u16 & 511);
+        return Word::Access { addr, shift, store: w & STORE != 0, place };
+    }
     match w >> KIND {
-        0 => Word::Access {
-            addr,
-            shift: (w >> SHIFT) as u8 & 7,
-            store: w & STORE != 0,
-            place: (w >> PLACE) as u16 & 511,
-        },
         1 => Word::Enter { at: addr as usize },
         2 => Word::Kernel { addr, len: (w >> 48) as u32 % 8192 + 1, write: w >> 61 & 1 != 0 },
         _ => Word::Fetch { addr: addr & !63, insns: (w >> 48) as u8 & 127 },

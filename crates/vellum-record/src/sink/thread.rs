@@ -37,7 +37,7 @@ impl Thread {
                     let mut size = 1u8 << shift.min(6);
                     if access.both {
                         let flags = self.flags(access, false);
-                        to.access(addr, size, flags)?;
+                        again(to, addr, size, flags)?;
                     }
                     let flags = self.flags(access, store);
                     // QEMU splits a vector access into 8-byte parts of one instruction.
@@ -84,8 +84,18 @@ impl Thread {
     }
 }
 
+/// An access, out of the way of the others.
+#[inline(never)]
+fn again<W: Write>(
+    to: &mut Builder<W>,
+    addr: u64,
+    size: u8,
+    flags: Flags,
+) -> Result<(), TraceError> {
+    to.access(addr, size, flags)
+}
+
 /// These lines of a block run.
-#[inline(always)]
 fn lines<W: Write>(block: &Block, which: Lines, to: &mut Builder<W>) -> Result<(), TraceError> {
     for line in &block.lines[usize::from(which.from)..usize::from(which.to)] {
         to.fetch(line.addr, line.insns)?;

@@ -54,6 +54,8 @@ pub struct Builder<W: Write> {
     regions: Regions,
     touches: Touches,
     cache: Box<[Cached]>,
+    /// Where the page lay that the cache did not have last, and where that piece begins.
+    last_piece: Option<(u64, Piece)>,
     generation: u32,
     window: Position,
     /// The thread that calls are about, and the one the trace was last switched to: a switch is
@@ -61,6 +63,8 @@ pub struct Builder<W: Write> {
     /// nothing.
     thread: u32,
     written: Option<u32>,
+    /// Nothing is to be written before the current thread's next event.
+    settled: bool,
     /// What the windows left out of the current thread's and no `Skip` has told yet.
     skipped: (u64, u64),
     /// The same of other threads.
@@ -103,10 +107,12 @@ impl<W: Write> Builder<W> {
             regions: Regions::default(),
             touches: Touches::default(),
             cache: vec![Cached::default(); CACHE].into_boxed_slice(),
+            last_piece: None,
             generation: 1,
             window: Position::new(window),
             thread: 0,
             written: None,
+            settled: false,
             skipped: (0, 0),
             skipped_elsewhere: BTreeMap::new(),
             next_thread: 0,
@@ -152,6 +158,7 @@ impl<W: Write> Builder<W> {
             }
             self.skipped = self.skipped_elsewhere.remove(&thread).unwrap_or_default();
             self.thread = thread;
+            self.settled = false;
         }
         Ok(())
     }
@@ -167,14 +174,9 @@ impl<W: Write> Builder<W> {
         }
         if self.written == Some(thread) {
             self.written = None;
+            self.settled = false;
         }
         self.writer.push(&Event::ThreadEnd { thread })
-    }
-
-    /// Is something to be written before the current thread's next event?
-    #[inline(always)]
-    fn unsettled(&self) -> bool {
-        self.skipped != (0, 0) || self.written != Some(self.thread)
     }
 
     /// Switches the trace to the current thread and tells what was left out.
@@ -190,6 +192,7 @@ impl<W: Write> Builder<W> {
             self.writer.push(&Event::Skip { accesses: accesses as u32, instructions })?;
             self.skipped = (self.skipped.0 - accesses, 0);
         }
+        self.settled = true;
         Ok(())
     }
 
@@ -222,10 +225,13 @@ impl<W: Write> Builder<W> {
 
     #[cold]
     fn resolve_slow(&mut self, addr: u64, write: bool) -> Result<Resolved, TraceError> {
-        let (_, piece) = match self.layout.find(addr) {
+        let last = self.last_piece.filter(|(start, piece)| (*start..piece.end).contains(&addr));
+        let found = match last.or_else(|| self.layout.find(addr)) {
             Some(found) => found,
             None => self.discover(addr)?,
         };
+        self.last_piece = Some(found);
+        let (_, piece) = found;
         let offset = addr - piece.base;
         let (first, bits) = self.touches.touch(piece.mapping, offset, write);
         let page = addr / PAGE;
@@ -241,6 +247,7 @@ impl<W: Write> Builder<W> {
 
     /// The layout or the touched bits changed: what the cache says is void.
     fn invalidate(&mut self) {
+        self.last_piece = None;
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 {
             self.cache.fill(Cached::default());
@@ -253,7 +260,7 @@ impl<W: Write> Builder<W> {
     ///
     /// # Errors
     /// As [`TraceWriter::push`].
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, addr: u64, size: u8, flags: Flags) -> Result<(), TraceError> {
         let open = self.window.step();
         let size = size.clamp(1, 64);
@@ -265,12 +272,12 @@ impl<W: Write> Builder<W> {
         }
         let Resolved { mapping, offset, first } = self.resolve(addr, flags.write())?;
         if open || first {
-            if self.unsettled() {
+            if !self.settled {
                 self.settle()?;
             }
-            self.writer.push(&Event::Access { mapping, size, flags, offset })
+            self.writer.access(mapping, offset, size, flags)
         } else {
-            self.skipped.0 += 1;
+            (self.skipped.0, self.settled) = (self.skipped.0 + 1, false);
             Ok(())
         }
     }
@@ -290,18 +297,18 @@ impl<W: Write> Builder<W> {
         let low = self.resolve(addr, flags.write())?;
         let high = self.resolve(cut, flags.write())?;
         if !(open || low.first || high.first) {
-            self.skipped.0 += 1;
+            (self.skipped.0, self.settled) = (self.skipped.0 + 1, false);
             return Ok(());
         }
         self.settle()?;
         let n = (cut - addr) as u8;
         if low.mapping == high.mapping && high.offset == low.offset + u64::from(n) {
             let Resolved { mapping, offset, .. } = low;
-            return self.writer.push(&Event::Access { mapping, size, flags, offset });
+            return self.writer.access(mapping, offset, size, flags);
         }
         for (Resolved { mapping, offset, first }, size) in [(low, n), (high, (end - cut) as u8)] {
             if open || first {
-                self.writer.push(&Event::Access { mapping, size, flags, offset })?;
+                self.writer.access(mapping, offset, size, flags)?;
             }
         }
         Ok(())
@@ -311,20 +318,21 @@ impl<W: Write> Builder<W> {
     ///
     /// # Errors
     /// As [`TraceWriter::push`].
-    #[inline]
+    #[inline(always)]
     pub fn fetch(&mut self, addr: u64, insns: u8) -> Result<(), TraceError> {
-        let addr = addr / LINE * LINE;
+        let (addr, insns) = (addr / LINE * LINE, insns.min(LINE as u8));
         if addr >= MAX_USER {
             return Ok(());
         }
         let Resolved { mapping, offset, first } = self.resolve(addr, false)?;
         if self.window.open || first {
-            if self.unsettled() {
+            if !self.settled {
                 self.settle()?;
             }
-            self.writer.push(&Event::Fetch { mapping, insns, offset })
+            self.writer.fetch(mapping, offset, insns)
         } else {
             self.skipped.1 += u64::from(insns);
+            self.settled = false;
             Ok(())
         }
     }

@@ -50,13 +50,27 @@ impl Encoder {
     }
 
     /// Adds an event, or says which rule it breaks (then nothing was added).
-    #[inline]
     pub(crate) fn push(&mut self, event: &Event) -> Result<(), &'static str> {
         match event {
             Event::Access { mapping, size, flags, offset } => {
-                self.access(*mapping, *offset, *size, *flags)?;
+                self.current()?;
+                if *size == 0
+                    || *size > 64
+                    || !self.model.inside(*mapping, *offset, u64::from(*size))
+                {
+                    return Err("an access outside its mapping, or not of 1 to 64 bytes");
+                }
+                self.access(*mapping, *offset, *size, *flags);
             }
-            Event::Fetch { mapping, insns, offset } => self.fetch(*mapping, *offset, *insns)?,
+            Event::Fetch { mapping, insns, offset } => {
+                self.current()?;
+                let is_line = offset.is_multiple_of(LINE) && *insns <= 64;
+                if !is_line || !self.model.inside(*mapping, *offset, LINE) {
+                    return Err("a fetch that is not a line of its mapping, or of more than 64 \
+                                instructions");
+                }
+                self.fetch(*mapping, *offset, *insns);
+            }
             Event::Switch { thread } => {
                 self.model.switch(*thread)?;
                 self.ops.push(op::SWITCH);
@@ -85,7 +99,8 @@ impl Encoder {
                 call::encode(&mut self.numbers, &c.change);
             }
         }
-        self.events += 1;
+        let is_counted = matches!(event, Event::Access { .. } | Event::Fetch { .. });
+        self.events += usize::from(!is_counted);
         Ok(())
     }
 
@@ -96,21 +111,12 @@ impl Encoder {
         }
     }
 
+    /// Adds an access that keeps the rules.
     #[inline(always)]
-    fn access(
-        &mut self,
-        mapping: u32,
-        offset: u64,
-        size: u8,
-        flags: Flags,
-    ) -> Result<(), &'static str> {
+    pub(crate) fn access(&mut self, mapping: u32, offset: u64, size: u8, flags: Flags) {
+        debug_assert!(self.model.current.is_some());
+        debug_assert!(self.model.inside(mapping, offset, u64::from(size)) && size <= 64);
         let m = &mut self.model;
-        if m.current.is_none() {
-            return Err("an access before any switch to a thread");
-        }
-        if size == 0 || size > 64 || !m.inside(mapping, offset, u64::from(size)) {
-            return Err("an access outside its mapping, or not of 1 to 64 bytes");
-        }
         let attr = u16::from(size) | u16::from(flags.bits()) << 8;
         let index = m.slot_index();
         let slot = m.slots[index];
@@ -145,20 +151,15 @@ impl Encoder {
             m.last[mapping as usize] = offset;
         }
         m.learn(index, mapping, offset, attr);
-        Ok(())
+        self.events += 1;
     }
 
+    /// Adds an instruction line that keeps the rules.
     #[inline(always)]
-    fn fetch(&mut self, mapping: u32, offset: u64, insns: u8) -> Result<(), &'static str> {
+    pub(crate) fn fetch(&mut self, mapping: u32, offset: u64, insns: u8) {
+        debug_assert!(self.model.current.is_some() && offset.is_multiple_of(LINE) && insns <= 64);
+        debug_assert!(self.model.inside(mapping, offset, LINE));
         let m = &mut self.model;
-        if m.current.is_none() {
-            return Err("a fetch before any switch to a thread");
-        }
-        if !offset.is_multiple_of(LINE) || insns > 64 || !m.inside(mapping, offset, LINE) {
-            return Err(
-                "a fetch that is not a line of its mapping, or of more than 64 instructions",
-            );
-        }
         let line = Line { offset, mapping, insns };
         let at = m.line_indices();
         if m.long[at.0] == line {
@@ -178,7 +179,7 @@ impl Encoder {
             self.numbers.push(insns);
         }
         m.learn_line(at, line);
-        Ok(())
+        self.events += 1;
     }
 
     /// Adds what the kernel read or wrote: `len` bytes, at most [`MAX_RANGE_LINES`] lines. Returns
