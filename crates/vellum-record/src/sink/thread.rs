@@ -50,7 +50,9 @@ impl Thread {
                         i += 1;
                     }
                     to.access(addr, size, flags)?;
-                    lines(block, access.then, to)?;
+                    if access.then != Lines::default() {
+                        lines_behind(block, access.then, to)?;
+                    }
                 }
                 Word::Enter { at } => {
                     let at: *const Script = std::ptr::with_exposed_provenance(at);
@@ -95,7 +97,18 @@ fn again<W: Write>(
     to.access(addr, size, flags)
 }
 
+/// These lines run behind an access.
+#[inline(never)]
+fn lines_behind<W: Write>(
+    block: &Block,
+    which: Lines,
+    to: &mut Builder<W>,
+) -> Result<(), TraceError> {
+    lines(block, which, to)
+}
+
 /// These lines of a block run.
+#[inline(always)]
 fn lines<W: Write>(block: &Block, which: Lines, to: &mut Builder<W>) -> Result<(), TraceError> {
     for line in &block.lines[usize::from(which.from)..usize::from(which.to)] {
         to.fetch(line.addr, line.insns)?;

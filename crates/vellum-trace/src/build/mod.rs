@@ -19,6 +19,7 @@ pub use maps::parse_maps;
 pub use regions::Region;
 pub use window::{BadWindow, Clock, Window};
 
+use crate::codec::table;
 use crate::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
 use crate::totals::Totals;
 use crate::writer::Mark;
@@ -53,7 +54,7 @@ pub struct Builder<W: Write> {
     layout: Layout,
     regions: Regions,
     touches: Touches,
-    cache: Box<[Cached]>,
+    cache: Box<[Cached; CACHE]>,
     /// Where the page lay that the cache did not have last, and where that piece begins.
     last_piece: Option<(u64, Piece)>,
     generation: u32,
@@ -106,7 +107,7 @@ impl<W: Write> Builder<W> {
             layout: Layout::default(),
             regions: Regions::default(),
             touches: Touches::default(),
-            cache: vec![Cached::default(); CACHE].into_boxed_slice(),
+            cache: table(),
             last_piece: None,
             generation: 1,
             window: Position::new(window),

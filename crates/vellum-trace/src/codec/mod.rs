@@ -40,6 +40,7 @@ const MAX_ADDRESS: u64 = 1 << 56;
 pub(crate) const MAX_RANGE_LINES: u64 = 4096;
 
 const TABLE_BITS: u32 = 15;
+const TABLE: usize = 1 << TABLE_BITS;
 const GOLD: u64 = 0x9E37_79B9_7F4A_7C15;
 const MIX: u64 = 0xD6E8_FEB8_6659_FD93;
 
@@ -97,9 +98,9 @@ struct Lane {
 
 /// The state that writer and reader keep in step.
 pub(crate) struct Model {
-    slots: Box<[Slot]>,
-    long: Box<[Line]>,
-    short: Box<[Line]>,
+    slots: Box<[Slot; TABLE]>,
+    long: Box<[Line; TABLE]>,
+    short: Box<[Line; TABLE]>,
     lane: Lane,
     current: Option<u32>,
     others: BTreeMap<u32, Lane>,
@@ -118,13 +119,18 @@ fn fits(v: i64) -> Option<i32> {
     i32::try_from(v).ok()
 }
 
+/// A table of nothing. Its length is in its type, so that no index made for it is checked again.
+pub(crate) fn table<T: Copy + Default, const N: usize>() -> Box<[T; N]> {
+    let Ok(table) = vec![T::default(); N].try_into() else { unreachable!("N of them") };
+    table
+}
+
 impl Model {
     pub(crate) fn new() -> Model {
-        let n = 1usize << TABLE_BITS;
         Model {
-            slots: vec![Slot::default(); n].into_boxed_slice(),
-            long: vec![Line::default(); n].into_boxed_slice(),
-            short: vec![Line::default(); n].into_boxed_slice(),
+            slots: table(),
+            long: table(),
+            short: table(),
             lane: Lane::default(),
             current: None,
             others: BTreeMap::new(),
