@@ -1,9 +1,9 @@
 //! The one order of everything: rings are emptied into it under a lock.
 use crate::children;
 use crate::ring::Ring;
+use crate::sink::queue::Queue;
 use crate::sink::{Message, RawCall};
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard};
 
 /// Virtual CPUs at once; QEMU reuses the numbers of those that ended.
@@ -16,12 +16,12 @@ static ORDER: Mutex<Order> = Mutex::new(Order { to: None, live: Vec::new() });
 
 /// What the lock guards: the way to the background thread and which CPUs are alive.
 pub struct Order {
-    to: Option<SyncSender<Message>>,
+    to: Option<&'static Queue<Message>>,
     live: Vec<u32>,
 }
 
 /// This process records.
-pub fn begin(to: SyncSender<Message>) {
+pub fn begin(to: &'static Queue<Message>) {
     // SAFETY: getpid has no preconditions.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     lock().to = Some(to);
@@ -84,9 +84,8 @@ unsafe fn make_room<const N: usize>(vcpu: u32, ring: &Ring, words: [u64; N]) {
 impl Order {
     /// A message right behind the one before, whatever has been done since.
     pub fn send(&self, message: Message) {
-        if let Some(to) = &self.to {
-            // The other end only goes away after the last message has been answered.
-            let _ = to.send(message);
+        if let Some(to) = self.to {
+            to.send(message);
         }
     }
 

@@ -1,6 +1,7 @@
 //! From QEMU's call to a running recorder, and its end.
 use crate::api::{self, Info, PluginId};
 use crate::files::ask;
+use crate::sink::queue::Queue;
 use crate::sink::{Message, Sink};
 use crate::ticker::Ticker;
 use crate::{calls, descriptors, hot, order};
@@ -13,8 +14,7 @@ use vellum_trace::build::{Builder, Clock, Window};
 use vellum_trace::record::shared::Shared;
 use vellum_trace::{Header, TraceWriter};
 
-/// Messages on their way; each carries at most 64 KiB, so this bounds memory at 16 MiB.
-const QUEUE: usize = 256;
+static QUEUE: Queue<Message> = Queue::new();
 
 struct Options {
     out: String,
@@ -133,8 +133,8 @@ fn start(id: PluginId, args: &[String]) -> Result<(), String> {
     let number = file.as_raw_fd();
     let writer = TraceWriter::new(file, &o.header, o.level).map_err(|e| e.to_string())?;
     let sink = Sink::new(Builder::new(writer, o.window), o.shared.clone());
-    let (to, from) = mpsc::sync_channel(QUEUE);
     let (is_apart, apart) = mpsc::channel();
+    let from = QUEUE.receiver();
     background(move || {
         let _ = is_apart.send(descriptors::apart(number));
         sink.run(&from);
@@ -142,7 +142,7 @@ fn start(id: PluginId, args: &[String]) -> Result<(), String> {
     if apart.recv() == Ok(true) {
         descriptors::close(number);
     }
-    order::begin(to);
+    order::begin(&QUEUE);
     let ticker = Ticker::new(o.clock, o.shared);
     background(move || ticker.run())?;
     // SAFETY: id is the one QEMU gave us; the callbacks have the types it expects.

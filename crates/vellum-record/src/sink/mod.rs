@@ -1,13 +1,15 @@
 //! The background thread: from words to a file.
+pub mod queue;
 mod thread;
 
+use queue::Receiver;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use thread::Thread;
 use vellum_trace::build::{Builder, FileCall, FileState, MapRequest, Region};
@@ -115,27 +117,30 @@ impl Sink {
 
     /// Works until the program ends.
     pub fn run(mut self, from: &Receiver<Message>) {
-        while let Ok(message) = from.recv() {
-            let last = matches!(message, Message::Finish { .. });
-            let mut answer = None;
-            if let Err(e) = self.take(message, &mut answer)
-                && !self.failed
-            {
-                self.failed = true;
-                self.complain(&e);
-            }
-            if let Some(shared) = &self.shared {
-                shared.count(self.builder.totals().recorded_accesses(), self.builder.written());
-            }
-            if let Some(done) = answer {
-                let _ = done.send(());
-            }
-            if last {
-                self.shared.iter().for_each(|shared| shared.finished());
-                OVER.store(true, Ordering::Release);
-                return;
-            }
+        while !from.receive().into_iter().any(|message| self.is_last(message)) {}
+    }
+
+    /// Does what a message says. Is the program over?
+    fn is_last(&mut self, message: Message) -> bool {
+        let last = matches!(message, Message::Finish { .. });
+        let mut answer = None;
+        if let Err(e) = self.take(message, &mut answer)
+            && !self.failed
+        {
+            self.failed = true;
+            self.complain(&e);
         }
+        if let Some(shared) = &self.shared {
+            shared.count(self.builder.totals().recorded_accesses(), self.builder.written());
+        }
+        if let Some(done) = answer {
+            let _ = done.send(());
+        }
+        if last {
+            self.shared.iter().for_each(|shared| shared.finished());
+            OVER.store(true, Ordering::Release);
+        }
+        last
     }
 
     /// Whoever started us ends the program; on our own we can only say that it goes on.
