@@ -6,7 +6,7 @@ mod flow;
 use flow::block::Follower;
 use flow::branch::Branch;
 use flow::carry::{Carry, PERIOD};
-use flow::{Effect, Uses};
+use flow::{Effect, Report, Uses};
 
 /// A translated block: its accesses' registers, and what it does as a whole.
 fn translate(code: &[&[u8]]) -> (Vec<Uses>, Effect) {
@@ -347,4 +347,30 @@ fn instructions_that_modify_memory_are_told_from_those_that_copy_it() {
     assert_eq!(of(b"\x89\x07"), (false, false), "mov [rdi], eax");
     assert_eq!(of(b"\x39\x07"), (false, false), "cmp [rdi], eax");
     assert_eq!(of(b"\xa4"), (false, false), "movsb");
+}
+
+#[test]
+fn what_qemu_will_say_of_an_instruction_is_known_for_the_plain_ones_only() {
+    let said: [(&[u8], Report); 13] = [
+        (MOV_RAX_FROM_RAX, Report::Load(3)),
+        // mov [rbx],cl; push rax; call; ret
+        (b"\x88\x0b", Report::Store(0)),
+        (b"\x50", Report::Store(3)),
+        (b"\xe8\x00\x00\x00\x00", Report::Store(3)),
+        (b"\xc3", Report::Load(3)),
+        // xor [rbp+rcx*8],rax, and the same in one piece
+        (b"\x48\x31\x44\xcd\x00", Report::Modify(3)),
+        (b"\xf0\x48\x31\x44\xcd\x00", Report::Open),
+        // movups xmm0,[rax]; rep movsb; push [rax]
+        (b"\x0f\x10\x00", Report::Open),
+        (b"\xf3\xa4", Report::Open),
+        (b"\xff\x30", Report::Open),
+        // lea rax,[rax+8]; div rcx, which may fault
+        (b"\x48\x8d\x40\x08", Report::Quiet),
+        (b"\x48\xf7\xf1", Report::Open),
+        (JNE, Report::Quiet),
+    ];
+    for (code, report) in said {
+        assert_eq!(translate(&[code]).0[0].report, report, "{code:x?}");
+    }
 }
