@@ -5,10 +5,10 @@
 //! are in `meta`, behind a page that both sides map while the program runs.
 //!
 //! A program that waits for memory pays for each instruction of ours between its own, so callbacks
-//! only tell which block begins (with its first access, where that is sure to come) and what address
-//! an access has. What else there is to know of a block is written in its script when it is
-//! translated (`script`), and the background thread puts both together (`sink`). A block whose first
-//! such access faults is therefore not told.
+//! only tell which block begins (with its first access, where that is sure to come) and what
+//! address an access has. What else there is to know of a block is written in its script when it
+//! is translated (`script`), and the background thread puts both together (`sink`). A block whose
+//! first such access faults is therefore not told.
 //!
 //! The order of events is sound while guest threads run in parallel:
 //!

@@ -7,8 +7,8 @@
 //!
 //! * When a block is translated, [`block`] finds the registers that each access's address is made
 //!   of, seen from the beginning of the block, and those that the block leaves with a loaded value.
-//! * When the background thread learns that a block was entered, [`carry`] applies that to a mask of
-//!   registers, one for each virtual CPU; an access tests the mask.
+//! * When the background thread learns that a block was entered, [`carry`] applies that to a mask
+//!   of registers, one for each virtual CPU; an access tests the mask.
 //!
 //! A load counts if its own address is made with a general register. Fixed places (stack slots,
 //! globals, thread-local variables) do not count, since a core has their values early; so a pointer
