@@ -2,7 +2,9 @@
 //!
 //! Each costs the program more than its own time: a core that waits for memory looks ahead a few
 //! hundred instructions, and ours are among them. So there are as few of them as possible, they
-//! compute nothing, and all that is known beforehand is in the block's script.
+//! compute nothing, and all that is known beforehand is in the block's script. A block's first
+//! access tells its beginning, where it is sure to come: if that faults, the block is told from
+//! where the program goes on.
 use crate::api::{
     Insn, MEM_ONCE, MEM_RW, NO_REGS, OnMem, PluginId, Tb, instruction_bytes,
     qemu_plugin_insn_haddr, qemu_plugin_insn_size, qemu_plugin_insn_vaddr,

@@ -4,13 +4,9 @@
 //! [,window=S:K[:P]][,clock=A:K][,level=N][,names=off] PROGRAM`, after a native run; its figures
 //! are in `meta`, behind a page that both sides map while the program runs.
 //!
-//! A program that waits for memory pays for each instruction of ours between its own, so callbacks
-//! only tell which block begins (with its first access, where that is sure to come) and what
-//! address an access has. What else there is to know of a block is written in its script when it
-//! is translated (`script`), and the background thread puts both together (`sink`). A block whose
-//! first such access faults is therefore not told.
-//!
-//! The order of events is sound while guest threads run in parallel:
+//! Callbacks (`hot`) tell which block begins and what addresses its accesses have. All else is in
+//! the block's script; the background thread puts both together (`sink`). The order of events is
+//! sound while guest threads run in parallel:
 //!
 //! * Each virtual CPU writes its events into its own ring (`ring`) with plain stores.
 //! * Every memory call, thread start and end takes one lock (`order`), moves *all* rings into the
@@ -18,11 +14,9 @@
 //!   front of it, and no access to new memory is in front of the call that made it.
 //! * Memory calls exclude each other from entry to return (`calls`), and so do calls on files:
 //!   their order in the stream is the order in which they took effect.
-//! * A true race of an access with an unmap may come out either way, as on hardware.
 //!
 //! A forked child is not recorded (`order::detached`). `exec` ends the recording. Rejected: a lock
-//! for each access, five times slower; time stamps and a merge, which need memory for all that
-//! waits for a slow thread.
+//! for each access, five times slower; time stamps and a merge, which need much memory.
 
 mod api;
 mod calls;

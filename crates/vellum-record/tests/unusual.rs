@@ -3,7 +3,7 @@ mod common;
 
 use common::{check, compile, run, scratch};
 use std::path::Path;
-use vellum_trace::event::{Change, Event};
+use vellum_trace::event::{Change, Event, Prot};
 use vellum_trace::record::{Options, RecordReport};
 
 /// Records the program's way to do it, with more arguments.
@@ -25,6 +25,35 @@ fn the_kernel_writes_no_more_of_a_message_than_the_buffer_takes() {
         |e: &&Event| matches!(e, Event::Access { flags, .. } if flags.kernel() && flags.write());
     let lines = events.iter().filter(written).count();
     assert!(lines < 300, "{lines}: a message of 60,000 bytes has 938");
+}
+
+/// The beginning of a block is told with its first access, which may come only after a handler.
+#[test]
+fn an_access_that_succeeds_after_a_handler_is_recorded_once_and_behind_the_handlers_call() {
+    let (_, events) = recorded(&scratch("fault"), &["fault"]);
+    let closed = events.iter().find_map(|e| match e {
+        Event::Call(c) => match &c.change {
+            Change::Map(m) if m.len == 64 * 4096 && m.prot == Prot::NONE => Some(m.mapping),
+            _ => None,
+        },
+        _ => None,
+    });
+    let closed = closed.expect("64 closed pages");
+    let (mut open, mut stored) = (Vec::new(), Vec::new());
+    for event in &events {
+        match event {
+            Event::Call(c) => match c.change {
+                Change::Protect { mapping, offset, .. } if mapping == closed => open.push(offset),
+                _ => {}
+            },
+            Event::Access { mapping, offset, flags, .. } if *mapping == closed => {
+                assert!(flags.write() && open.contains(offset), "{event:?}");
+                stored.push(*offset);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(stored, (0..64).map(|page| page * 4096).collect::<Vec<_>>());
 }
 
 /// As services do when they begin. The recorder's own file is not among them.

@@ -1,6 +1,7 @@
 /* What few programs do: `close` all descriptors, `peek` at a message that is longer than the buffer,
- * go on after an `exec` of a file that is no program. Then 4 MiB are written. The code that it ends
- * with has more than a byte. */
+ * go on after an `exec` of a file that is no program, `fault` at pages that a handler then opens.
+ * Then 4 MiB are written. The code that it ends with has more than a byte. */
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -12,6 +13,21 @@ static char *memory(long bytes) {
     return mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+static void open_page(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    char *page = (char *)((unsigned long)info->si_addr & ~4095ul);
+    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+}
+
+/* The access that faults is the first of its block. */
+__attribute__((noinline)) static void fault(void) {
+    struct sigaction act = {.sa_sigaction = open_page, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &act, 0);
+    char *closed = mmap(0, 64 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (long at = 0; at < 64 * 4096; at += 4096)
+        *(volatile char *)(closed + at) = 1;
+}
+
 int main(int argc, char **argv) {
     int ends[2];
     char *words[] = {argv[0], 0};
@@ -20,6 +36,8 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "close") == 0)
         for (int number = 3; number < 4096; number++)
             close(number);
+    if (strcmp(argv[1], "fault") == 0)
+        fault();
     if (strcmp(argv[1], "peek") == 0) {
         socketpair(AF_UNIX, SOCK_DGRAM, 0, ends);
         write(ends[0], message, sizeof message);
