@@ -226,8 +226,13 @@ impl<'a> Experiment<'a> {
         {
             let first = results.len();
             let group = side_by_side.min(self.columns.len() - first);
-            let reader = TraceReader::open(path).map_err(|e| at(path, e))?;
-            let feed = Feed::new(reader, group);
+            let feed = match TraceReader::open(path) {
+                Ok(reader) => Feed::new(reader, group),
+                Err(e) => {
+                    results.push(Err(at(path, e)));
+                    break;
+                }
+            };
             let column = |n: usize| self.column(first + n, feed.taker(n), progress);
             std::thread::scope(|scope| {
                 let others: Vec<_> = (1..group).map(|n| scope.spawn(move || column(n))).collect();

@@ -71,11 +71,12 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             s.resident.borrow_mut().child_ends(*child);
             Ok(())
         }
-        Change::Exit { .. } => {
+        // Another program begins with nothing mapped: the kernel frees what this one had.
+        Change::Exit { .. } | Change::Exec => {
             s.ended();
             Ok(())
         }
-        Change::Vfork | Change::Exec => Ok(()),
+        Change::Vfork => Ok(()),
         // Its object is made when it is first used.
         Change::File { .. } => Ok(()),
         Change::FileRead { file, offset, bytes } => s.file_read(*file, *offset, *bytes),

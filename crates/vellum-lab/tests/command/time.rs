@@ -49,6 +49,7 @@ fn the_end_of_a_program_frees_its_memory_at_its_expense() {
     };
     let open = run("no-end.vt", None);
     let ended = run("end.vt", Some(Change::Exit { code: 0 }));
+    let other = run("exec.vt", Some(Change::Exec));
     let unmapped = run("munmap.vt", Some(Change::Unmap { mapping: 0, offset: 0, len: 3000 << 12 }));
     let get = |run: &serde_json::Value, name: &str| run["counters"][name].as_i64().expect(name);
     let took = |run| get(run, "cycles_total") - get(&open, "cycles_total");
@@ -57,7 +58,7 @@ fn the_end_of_a_program_frees_its_memory_at_its_expense() {
     // The table goes, too, but no mapping has to be cut.
     let munmap = took(&unmapped);
     assert!(exit > munmap / 2 && exit < munmap * 2, "{exit}, munmap {munmap}");
-    assert_eq!(took(&ended), exit);
+    assert_eq!((took(&ended), get(&other, "cycles_exit")), (exit, exit));
     for ((name, before), (_, after)) in
         of(&open, "counters").into_iter().zip(of(&ended, "counters"))
     {
