@@ -103,8 +103,8 @@ fn once(program: &Path, case: &Case, pages: &str) -> Result<f64, String> {
     Ok(seconds(usage.ru_utime) + seconds(usage.ru_stime))
 }
 
-/// An interval that excludes 1 by less than this may do so by chance: of 17 intervals of 95 %, about
-/// one misses its median. That it is by less says nothing of any prediction.
+/// An interval that excludes 1 by less than this may do so by chance: of 17 intervals of 95 % about
+/// one misses its median. Predictions have no part in it.
 const CLOSE: f64 = 0.01;
 
 /// Whether an interval excludes 1, and by little.
