@@ -351,7 +351,7 @@ fn instructions_that_modify_memory_are_told_from_those_that_copy_it() {
 
 #[test]
 fn what_qemu_will_say_of_an_instruction_is_known_for_the_plain_ones_only() {
-    let said: [(&[u8], Report); 13] = [
+    let said: [(&[u8], Report); 16] = [
         (MOV_RAX_FROM_RAX, Report::Load(3)),
         // mov [rbx],cl; push rax; call; ret
         (b"\x88\x0b", Report::Store(0)),
@@ -369,6 +369,10 @@ fn what_qemu_will_say_of_an_instruction_is_known_for_the_plain_ones_only() {
         (b"\x48\x8d\x40\x08", Report::Quiet),
         (b"\x48\xf7\xf1", Report::Open),
         (JNE, Report::Quiet),
+        // mov fs,eax; wrfsbase eax; xgetbv: a value that must not be there is a fault
+        (b"\x8e\xe0", Report::Open),
+        (b"\xf3\x0f\xae\xd0", Report::Open),
+        (b"\x0f\x01\xd0", Report::Open),
     ];
     for (code, report) in said {
         assert_eq!(translate(&[code]).0[0].report, report, "{code:x?}");

@@ -64,15 +64,44 @@ fn a_program_that_closes_all_descriptors_is_recorded_to_its_end() {
     assert!(events.iter().any(exit));
 }
 
-#[test]
-fn an_exec_that_fails_is_not_in_the_trace() {
-    let dir = scratch("in-vain");
+/// A file that may be executed and is no program.
+fn no_program(dir: &Path) -> String {
     let file = dir.join("nothing");
     std::fs::write(&file, [1, 2, 3]).expect("written");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&file, mode).expect("its own file");
-    let name = file.to_str().expect("a plain name").to_owned();
-    let (report, events) = recorded(&dir, &["exec", &name]);
+    file.to_str().expect("a plain name").to_owned()
+}
+
+#[test]
+fn an_exec_that_fails_is_not_in_the_trace() {
+    let dir = scratch("in-vain");
+    let (report, events) = recorded(&dir, &["exec", &no_program(&dir)]);
     assert_eq!(report.totals.execs, 0);
     assert!(!events.iter().any(|e| matches!(e, Event::Call(c) if c.change == Change::Exec)));
+}
+
+/// Words of another thread that come between the two are of a block that began before.
+#[test]
+fn accesses_beside_an_exec_that_fails_keep_their_kind() {
+    let dir = scratch("torn");
+    let (report, events) = recorded(&dir, &["torn", &no_program(&dir)]);
+    assert_eq!(report.totals.execs, 0);
+    let read_only = events.iter().find_map(|e| match e {
+        Event::Call(c) => match &c.change {
+            Change::Map(m) if m.len == 32 * 4096 && m.prot == Prot::READ => Some(m.mapping),
+            _ => None,
+        },
+        _ => None,
+    });
+    let read_only = read_only.expect("32 pages");
+    let of = |write: bool| {
+        let is = |e: &&Event| match e {
+            Event::Access { mapping, flags, .. } => *mapping == read_only && flags.write() == write,
+            _ => false,
+        };
+        events.iter().filter(is).count()
+    };
+    assert!(of(false) > 10_000, "{}", of(false));
+    assert_eq!(of(true), 0, "nobody can write there");
 }

@@ -271,3 +271,36 @@ fn an_access_over_the_edge_of_a_page_is_left_out_by_a_window_like_any_other() {
     let skips = skips.iter().filter(|e| matches!(e, Event::Skip { .. })).count();
     assert_eq!(skips, 1, "nothing was kept in between");
 }
+
+#[test]
+fn an_exec_in_vain_takes_nothing_from_other_threads() {
+    let writer = TraceWriter::new(Vec::new(), &Header::default(), 1).expect("memory");
+    let mut b = Builder::new(writer, None);
+    for _ in 0..2 {
+        b.start_thread().expect("legal");
+    }
+    b.mmap(&anonymous(0x10_0000, 0x4000)).expect("legal");
+    b.access(0x10_0000, 8, Flags::READ).expect("legal");
+    b.switch(1).expect("started");
+    b.access(0x10_1000, 8, Flags::READ).expect("legal");
+    b.keep(false);
+    b.access(0x10_1000, 8, Flags::READ).expect("legal");
+    b.switch(0).expect("started");
+    b.exec().expect("legal");
+    b.checkpoint().expect("memory");
+    let at = b.no_exec().expect("an exec");
+    b.get_mut().truncate(at as usize);
+    b.keep(true);
+    b.switch(1).expect("started");
+    b.access(0x10_1008, 8, Flags::READ).expect("legal");
+    let (totals, bytes) = b.finish().expect("memory");
+    let (mut current, mut last) = (0, None);
+    for event in read(&bytes).expect("readable") {
+        match event {
+            Event::Switch { thread } => current = thread,
+            Event::Access { offset, .. } => last = Some((current, offset)),
+            _ => {}
+        }
+    }
+    assert_eq!((last, totals.skipped_accesses), (Some((1, 0x1008)), 1));
+}

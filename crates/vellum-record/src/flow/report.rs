@@ -24,8 +24,16 @@ fn is_sure(i: &Instruction) -> bool {
             | FlowControl::UnconditionalBranch
             | FlowControl::IndirectBranch
     );
-    let may_fault = matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Wait);
-    goes_on && !may_fault && !i.is_privileged()
+    use Mnemonic::*;
+    let may_fault =
+        matches!(i.mnemonic(), Div | Idiv | Wait | Wrfsbase | Wrgsbase | Xgetbv | Rdpmc | Rdpru);
+    goes_on && !may_fault && !i.is_privileged() && !names_segment(i)
+}
+
+/// An operand of it is a segment register, which may be given what it must not have.
+fn names_segment(i: &Instruction) -> bool {
+    let is = |n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_segment_register();
+    (0..i.op_count()).any(is)
 }
 
 /// What QEMU will say of an instruction.
@@ -35,12 +43,11 @@ pub fn report(i: &Instruction, memory: &[UsedMemory]) -> Report {
         return if is_sure(i) { Report::Quiet } else { Report::Open };
     };
     let size = m.memory_size().size();
-    let named = |n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_segment_register();
     if touched.next().is_some()
         || !is_plain(i.mnemonic())
         || !matches!(size, 1 | 2 | 4 | 8)
         || i.has_lock_prefix()
-        || (0..i.op_count()).any(named)
+        || names_segment(i)
     {
         return Report::Open;
     }

@@ -92,10 +92,10 @@ pub struct Sink {
     current: Option<u32>,
     /// Numbers of the children that are followed, by their keys.
     children: BTreeMap<c_int, u32>,
-    /// Those that ended while the trace had its end already.
-    ended: Vec<c_int>,
     /// Position of a trailer that has been written early.
     frozen: Option<u64>,
+    /// What came since then: it counts if the program goes on.
+    held: Vec<Message>,
     failed: bool,
     shared: Option<Arc<Shared>>,
 }
@@ -107,9 +107,9 @@ impl Sink {
             builder,
             threads,
             children,
-            ended: Vec::new(),
             current: None,
             frozen: None,
+            held: Vec::new(),
             failed: false,
             shared,
         }
@@ -172,15 +172,13 @@ impl Sink {
             return Ok(());
         }
         if self.frozen.is_some() {
-            return match message {
-                Message::Resume => self.resume(),
-                // Whoever goes on has to know.
-                Message::ChildEnd(key) => {
-                    self.ended.push(key);
-                    Ok(())
-                }
-                _ => Ok(()),
-            };
+            match message {
+                Message::Resume => return self.resume(),
+                // The trace has its end.
+                Message::Finish { .. } => self.held.clear(),
+                message => self.held.push(message),
+            }
+            return Ok(());
         }
         match message {
             Message::Words { vcpu, words } => {
@@ -291,6 +289,7 @@ impl Sink {
         let file = self.builder.get_mut();
         file.set_len(at).map_err(io)?;
         file.seek(SeekFrom::Start(at)).map_err(io)?;
-        std::mem::take(&mut self.ended).into_iter().try_for_each(|key| self.child_end(key))
+        let held = std::mem::take(&mut self.held);
+        held.into_iter().try_for_each(|message| self.take(message, &mut None))
     }
 }

@@ -1,6 +1,8 @@
-/* What few programs do: `close` all descriptors, `peek` at a message that is longer than the buffer,
- * go on after an `exec` of a file that is no program, `fault` at pages that a handler then opens.
- * Then 4 MiB are written. The code that it ends with has more than a byte. */
+/* What few programs do: `torn`, an `exec` in vain beside a thread that works; `close` all
+ * descriptors; `peek` at a message that is longer than the buffer; go on after an `exec` of a file
+ * that is no program; `fault` at pages that a handler then opens. Then 4 MiB are written. The code
+ * that it ends with has more than a byte. */
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,9 +30,38 @@ __attribute__((noinline)) static void fault(void) {
         *(volatile char *)(closed + at) = 1;
 }
 
+static volatile int over;
+static char *read_only;
+static long cell;
+
+/* A long block of loads, and one of modifications, in turn. */
+static void *work(void *none) {
+    while (!over) {
+        __asm__ volatile("jmp 1f\n1: nop\n.rept 200\nmovq (%0),%%rax\n.endr\njmp 2f\n2:"
+                         : : "r"(read_only) : "rax", "memory");
+        __asm__ volatile("jmp 1f\n1: nop\n.rept 200\naddq $1,(%0)\n.endr\njmp 2f\n2:"
+                         : : "r"(&cell) : "memory", "cc");
+    }
+    return none;
+}
+
+static void torn(char *file, char **words) {
+    pthread_t thread;
+    read_only = mmap(0, 32 * 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_create(&thread, 0, work, 0);
+    for (int times = 0; times < 20; times++) {
+        execve(file, words, words);
+        usleep(500);
+    }
+    over = 1;
+    pthread_join(thread, 0);
+}
+
 int main(int argc, char **argv) {
     int ends[2];
     char *words[] = {argv[0], 0};
+    if (strcmp(argv[1], "torn") == 0)
+        torn(argv[2], words);
     if (argc > 2)
         execve(argv[2], words, words);
     if (strcmp(argv[1], "close") == 0)

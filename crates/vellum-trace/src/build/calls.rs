@@ -316,6 +316,8 @@ impl<W: Write> Builder<W> {
     /// # Errors
     /// As [`Builder::mmap`].
     pub fn exec(&mut self) -> Result<(), TraceError> {
+        // Before the mark, so that nothing of another thread is cut off with the call.
+        self.settle_all()?;
         self.settle()?;
         self.before_exec = Some(self.writer.mark()?);
         self.call(Change::Exec)

@@ -22,9 +22,9 @@ pub struct Part {
     to: usize,
 }
 
-/// A part of a block smaller than a block over this is copied, so that it does not keep the rest in
-/// memory.
-const SMALL: usize = 32;
+/// A part of a block smaller than a block over this is copied: what waits keeps no more than so many
+/// times its own size in memory.
+const SMALL: usize = 4;
 
 impl Part {
     /// Events `from .. to` of a block.

@@ -16,7 +16,8 @@ use super::block::{Block, Part};
 use super::first_touches::FirstTouches;
 use crate::replay::maps::Maps;
 
-/// Events read and not yet taken by a thread, beyond which nobody reads on; 16 bytes each.
+/// Events read and not yet taken by a thread, beyond which nobody reads on; 16 bytes each, and at
+/// most 64 with the rest of the blocks that they are parts of.
 pub const LIMIT: usize = 1 << 20;
 
 /// Thread numbers count from 0 without gaps; a jump this large is damage, and would only cost

@@ -178,3 +178,15 @@ fn a_thread_number_out_of_nowhere_is_damage() {
     let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
     assert!(queue.take(0, &mut maps).is_err());
 }
+
+#[test]
+fn what_waits_keeps_no_more_than_four_times_its_own_size_in_memory() {
+    let events: Vec<Event> = (0..400).map(|n| access(n * 8)).collect();
+    let block = Arc::new(Block { events, others: Vec::new() });
+    for (from, to) in [(0, 400), (300, 400), (7, 106), (5, 6)] {
+        let part = Part::of(&block, from, to);
+        assert_eq!(part[..], block.events[from..to]);
+        let kept = if Arc::strong_count(&block) > 1 { block.events.len() } else { part.len() };
+        assert!(kept <= 4 * part.len(), "{from}..{to} keeps {kept}");
+    }
+}
