@@ -22,8 +22,8 @@ pub struct Part {
     to: usize,
 }
 
-/// A part of a block smaller than a block over this is copied: what waits keeps no more than so many
-/// times its own size in memory.
+/// Parts of less than a block over this are copied: what waits keeps at most so many times its own
+/// size in memory.
 const SMALL: usize = 4;
 
 impl Part {
