@@ -18,6 +18,18 @@ fn recorded(dir: &Path, words: &[&str]) -> (RecordReport, Vec<Event>) {
     (report, events)
 }
 
+/// The mapping that was made with so many pages and these rights.
+fn mapping(events: &[Event], pages: u64, prot: Prot) -> u32 {
+    let found = events.iter().find_map(|e| match e {
+        Event::Call(c) => match &c.change {
+            Change::Map(m) if m.len == pages * 4096 && m.prot == prot => Some(m.mapping),
+            _ => None,
+        },
+        _ => None,
+    });
+    found.expect("the program's own mapping")
+}
+
 #[test]
 fn the_kernel_writes_no_more_of_a_message_than_the_buffer_takes() {
     let (_, events) = recorded(&scratch("peek"), &["peek"]);
@@ -31,14 +43,7 @@ fn the_kernel_writes_no_more_of_a_message_than_the_buffer_takes() {
 #[test]
 fn an_access_that_succeeds_after_a_handler_is_recorded_once_and_behind_the_handlers_call() {
     let (_, events) = recorded(&scratch("fault"), &["fault"]);
-    let closed = events.iter().find_map(|e| match e {
-        Event::Call(c) => match &c.change {
-            Change::Map(m) if m.len == 64 * 4096 && m.prot == Prot::NONE => Some(m.mapping),
-            _ => None,
-        },
-        _ => None,
-    });
-    let closed = closed.expect("64 closed pages");
+    let closed = mapping(&events, 64, Prot::NONE);
     let (mut open, mut stored) = (Vec::new(), Vec::new());
     for event in &events {
         match event {
@@ -87,14 +92,7 @@ fn accesses_beside_an_exec_that_fails_keep_their_kind() {
     let dir = scratch("torn");
     let (report, events) = recorded(&dir, &["torn", &no_program(&dir)]);
     assert_eq!(report.totals.execs, 0);
-    let read_only = events.iter().find_map(|e| match e {
-        Event::Call(c) => match &c.change {
-            Change::Map(m) if m.len == 32 * 4096 && m.prot == Prot::READ => Some(m.mapping),
-            _ => None,
-        },
-        _ => None,
-    });
-    let read_only = read_only.expect("32 pages");
+    let read_only = mapping(&events, 32, Prot::READ);
     let of = |write: bool| {
         let is = |e: &&Event| match e {
             Event::Access { mapping, flags, .. } => *mapping == read_only && flags.write() == write,
@@ -104,4 +102,17 @@ fn accesses_beside_an_exec_that_fails_keep_their_kind() {
     };
     assert!(of(false) > 10_000, "{}", of(false));
     assert_eq!(of(true), 0, "nobody can write there");
+}
+
+/// Each end that is taken back is the one that was written last, whosever exec it was.
+#[test]
+fn two_threads_may_try_an_exec_at_once() {
+    let dir = scratch("both");
+    let (report, events) = recorded(&dir, &["both", &no_program(&dir)]);
+    assert_eq!((report.totals.execs, report.totals.threads), (0, 3));
+    assert!(!events.iter().any(|e| matches!(e, Event::Call(c) if c.change == Change::Exec)));
+    let ends = events.iter().filter(|e| matches!(e, Event::ThreadEnd { .. })).count();
+    assert_eq!(ends, 2, "each begins and ends beside the other's");
+    let [one, other] = [5, 6].map(|pages| mapping(&events, pages, Prot::READ));
+    assert_ne!(one, other);
 }

@@ -1,7 +1,7 @@
-/* What few programs do: `torn`, an `exec` in vain beside a thread that works; `close` all
- * descriptors; `peek` at a message that is longer than the buffer; go on after an `exec` of a file
- * that is no program; `fault` at pages that a handler then opens. Then 4 MiB are written. The code
- * that it ends with has more than a byte. */
+/* What few programs do: an `exec` in vain beside a thread that works (`torn`), and in two threads
+ * at once (`both`); `close` all descriptors; `peek` at a message that is longer than the buffer; go
+ * on after an `exec` of a file that is no program; `fault` at pages that a handler then opens. Then
+ * 4 MiB are written. The code that it ends with has more than a byte. */
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -57,9 +57,32 @@ static void torn(char *file, char **words) {
     pthread_join(thread, 0);
 }
 
+static char **tried;
+
+/* Maps some pages in between, as many as the thread says. */
+static void *try(void *pages) {
+    for (int times = 0; times < 20; times++) {
+        execve(tried[2], tried, tried);
+        if (times == 10)
+            mmap(0, (long)pages * 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    return pages;
+}
+
+static void both(char **words) {
+    pthread_t threads[2];
+    tried = words;
+    for (long n = 0; n < 2; n++)
+        pthread_create(&threads[n], 0, try, (void *)(5 + n));
+    for (long n = 0; n < 2; n++)
+        pthread_join(threads[n], 0);
+}
+
 int main(int argc, char **argv) {
     int ends[2];
     char *words[] = {argv[0], 0};
+    if (strcmp(argv[1], "both") == 0)
+        both(argv);
     if (strcmp(argv[1], "torn") == 0)
         torn(argv[2], words);
     if (argc > 2)
