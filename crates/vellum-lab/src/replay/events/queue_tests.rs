@@ -190,3 +190,35 @@ fn what_waits_keeps_no_more_than_four_times_its_own_size_in_memory() {
         assert!(kept <= 4 * part.len(), "{from}..{to} keeps {kept}");
     }
 }
+
+#[test]
+fn the_first_toucher_of_a_page_is_the_thread_of_that_event_whatever_the_blocks() {
+    let forget = Change::Advise { mapping: 0, offset: 0, len: 4096, advice: Advice::DontNeed };
+    let events = vec![
+        map(),
+        access(5 << 12), // One thread yet: nobody is watched.
+        Event::ThreadStart { thread: 1 },
+        access(0),
+        Event::Switch { thread: 1 },
+        access(1 << 12),
+        access(0),
+        call(1, forget),
+        access(0),
+        Event::Switch { thread: 0 },
+        access(1 << 12),
+        access(2 << 12),
+    ];
+    for block in 1..=events.len() {
+        let mut source = List(events.clone().into(), block);
+        let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
+        drain(&mut queue, &mut maps, 0);
+        let first = |page: u64, before: u64| queue.first_touches.before(0, page << 12, before);
+        assert_eq!([first(0, 7), first(0, 99)], [Some((0, 3)), Some((1, 8))], "blocks of {block}");
+        assert_eq!(
+            [first(1, 99), first(2, 99)],
+            [Some((1, 5)), Some((0, 11))],
+            "blocks of {block}"
+        );
+        assert_eq!(first(5, 99), None);
+    }
+}
