@@ -144,11 +144,10 @@ impl<'a, F: Format> Cpu<'a, F> {
         self.sim.pause(Account::Idle);
     }
 
-    /// Waits until `condition` holds. It is asked again each time other CPUs have run.
+    /// Waits until `condition` holds. It is asked again each time other CPUs have run, on whatever
+    /// stack: it may look at the machine, and must call nothing that takes time there.
     pub fn wait_until(&self, mut condition: impl FnMut() -> bool) {
-        while !condition() {
-            self.relax();
-        }
+        self.sim.wait_for(&mut condition);
     }
 
     /// Stops the run if `fault` came back though nothing changed (oracle 1): for programs that call

@@ -122,6 +122,7 @@ impl<F: Format> SimMachine<F> {
             topology,
             state: Own::new(state),
             yielder: Cell::new(core::ptr::null()),
+            wait: Cell::new(None),
             current: Cell::new(0),
         })
     }

@@ -29,6 +29,7 @@ use crate::cpu::Counters;
 use crate::format::Format;
 use crate::memory::Traffic;
 use crate::oracle::{Bug, Stop};
+use crate::schedule::Wait;
 use own::Own;
 
 pub use build::BuildError;
@@ -98,6 +99,8 @@ pub struct SimMachine<F: Format> {
     pub(crate) state: Own<SimState<F>>,
     /// The coroutine that runs, null outside [`run`](SimMachine::run).
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
+    /// What the coroutine that suspends itself waits for.
+    pub(crate) wait: Cell<Option<Wait>>,
     /// The CPU whose code runs.
     pub(crate) current: Cell<usize>,
 }

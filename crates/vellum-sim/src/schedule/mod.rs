@@ -15,4 +15,5 @@ mod turn;
 
 pub use earliest::Earliest;
 pub use rng::Rng;
+pub(crate) use run::Wait;
 pub use run::{Outcome, Run};

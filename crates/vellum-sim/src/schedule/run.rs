@@ -10,7 +10,7 @@ use core::mem::ManuallyDrop;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 
-use crate::cpu::Cpu;
+use crate::cpu::{Account, Cpu};
 use crate::format::Format;
 use crate::machine::SimMachine;
 use crate::oracle::{Rule, Stop};
@@ -44,6 +44,17 @@ struct Started {
     cpu: usize,
     coroutine: ManuallyDrop<Coroutine<(), (), (), DefaultStack>>,
     done: bool,
+    /// What it waits for, if it does.
+    wait: Option<Wait>,
+}
+
+/// A coroutine that waits until a condition holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    /// Who waits: not the CPU of the coroutine while a script runs on it.
+    pub(crate) cpu: usize,
+    /// A closure on the coroutine's stack.
+    pub(crate) condition: *mut (dyn FnMut() -> bool + 'static),
 }
 
 impl Drop for Started {
@@ -120,7 +131,7 @@ impl<F: Format> SimMachine<F> {
         // SAFETY: the closure borrows for 'env, which outlives this call of `run`; a coroutine does
         // not outlive `run` except leaked, and then it is never resumed.
         let coroutine = unsafe { Coroutine::with_stack_unchecked(stack, body) };
-        Started { cpu, coroutine: ManuallyDrop::new(coroutine), done: false }
+        Started { cpu, coroutine: ManuallyDrop::new(coroutine), done: false, wait: None }
     }
 
     fn turns(&self, all: &mut [Started]) -> Result<(), Stop> {
@@ -130,26 +141,29 @@ impl<F: Format> SimMachine<F> {
                     s.dead = true;
                     return (None, Some(stop));
                 }
-                let chosen = s.choose();
-                if let Some(c) = chosen {
-                    if s.last_cpu != c {
-                        s.cpus[c].forget_lines();
-                        s.last_cpu = c;
-                    }
-                    s.set_until(c);
-                }
-                (chosen, None)
+                (s.choose(), None)
             });
             if let Some(stop) = stop {
                 return Err(*stop);
             }
             let Some(cpu) = chosen else { return Ok(()) };
             let Some(started) = all.iter_mut().find(|s| s.cpu == cpu) else { return Ok(()) };
+            if started.wait.is_some_and(|wait| self.waits_on(cpu, wait)) {
+                continue;
+            }
+            self.state.with(|s| {
+                if s.last_cpu != cpu {
+                    s.cpus[cpu].forget_lines();
+                    s.last_cpu = cpu;
+                }
+                s.set_until(cpu);
+            });
             self.current.set(cpu);
             let result = {
                 let _outside = Outside(self);
                 started.coroutine.resume(())
             };
+            started.wait = self.wait.take();
             self.state.with(|s| s.note_clock(cpu));
             if let CoroutineResult::Return(()) = result {
                 started.done = true;
@@ -162,6 +176,27 @@ impl<F: Format> SimMachine<F> {
                 });
             }
         }
+    }
+}
+
+impl<F: Format> SimMachine<F> {
+    /// The turn of a coroutine that waits, without a switch to it: whether it waits on, for which
+    /// one more round of waiting is done.
+    fn waits_on(&self, cpu: usize, wait: Wait) -> bool {
+        self.current.set(wait.cpu);
+        // SAFETY: it lies on the stack of a coroutine that is suspended inside `wait_for`, which
+        // lent it until it is resumed; that is not before `started.wait` is set anew.
+        if unsafe { (*wait.condition)() } {
+            return false;
+        }
+        self.state.with(|s| {
+            if !s.cpus[wait.cpu].requests.is_empty() {
+                s.last_cpu = cpu;
+            }
+            s.wait_round(wait.cpu, Account::Idle);
+            s.note_clock(cpu);
+        });
+        true
     }
 }
 

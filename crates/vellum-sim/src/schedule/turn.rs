@@ -5,6 +5,7 @@ use crate::format::Format;
 use crate::machine::{SimMachine, SimState};
 use crate::memory::Ticks;
 use crate::oracle::Rule;
+use crate::schedule::Wait;
 
 /// Rounds of waiting, over all CPUs, after which nothing can be expected to end it.
 const HOPELESS: u64 = 4_000_000;
@@ -57,7 +58,7 @@ impl<F: Format> SimState<F> {
     }
 
     /// One round of a wait loop.
-    fn wait_round(&mut self, c: usize, account: Account) {
+    pub(super) fn wait_round(&mut self, c: usize, account: Account) {
         self.serve(c, true);
         self.idle_rounds += 1;
         if self.idle_rounds > HOPELESS {
@@ -117,6 +118,24 @@ impl<F: Format> SimMachine<F> {
         self.act(|s, c| s.wait_round(c, account));
         if !self.yielder.get().is_null() {
             self.suspend();
+        }
+    }
+
+    /// Lets others run until `condition` holds. Each round is one of [`SimMachine::pause`]; while
+    /// the condition does not hold, whoever chooses the next turn asks it and does the round.
+    pub(crate) fn wait_for(&self, condition: &mut dyn FnMut() -> bool) {
+        while !condition() {
+            self.act(|s, c| s.wait_round(c, Account::Idle));
+            if self.yielder.get().is_null() {
+                continue;
+            }
+            let condition: *mut (dyn FnMut() -> bool + '_) = condition;
+            // SAFETY: only the lifetime differs. The pointer is used until this coroutine is
+            // resumed, and all that time this call's borrow stands.
+            let condition = unsafe { core::mem::transmute(condition) };
+            self.wait.set(Some(Wait { cpu: self.current.get(), condition }));
+            self.suspend();
+            return;
         }
     }
 

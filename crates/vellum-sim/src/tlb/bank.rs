@@ -225,6 +225,12 @@ impl<T: Copy> Bank<T> {
         &mut self.values[slot]
     }
 
+    /// Whether a slot holds this key.
+    #[inline(always)]
+    pub(crate) fn holds(&self, slot: usize, key: u64) -> bool {
+        self.keys[slot] == key
+    }
+
     /// The value in a slot that [`find`](Bank::find) gave.
     pub(crate) fn value(&self, slot: usize) -> &T {
         &self.values[slot]

@@ -42,7 +42,25 @@ pub struct Tlb {
     /// Live entries that are pieces of larger pages.
     pub(super) pieces: u32,
     fracture: bool,
+    /// Where entries were found, by the low bits of the 4 KiB page that was asked for.
+    found: Box<[Found; FOUND]>,
 }
+
+/// Pages of which it is remembered where their entries are: as many as a first level holds.
+const FOUND: usize = 64;
+
+/// Where the entry for a page was. What the slot holds now decides whether it still is.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    page: u64,
+    ctx: u16,
+    bank: u16,
+    slot: u16,
+    key: u64,
+}
+
+/// No slot holds this key.
+const NOWHERE: Found = Found { page: u64::MAX, ctx: 0, bank: 0, slot: 0, key: u64::MAX };
 
 const BLANK: Entry = Entry {
     va: 0,
@@ -80,6 +98,7 @@ impl Tlb {
             globals: 0,
             pieces: 0,
             fracture: shape.fracture,
+            found: Box::new([NOWHERE; FOUND]),
         }
     }
 
@@ -98,12 +117,18 @@ impl Tlb {
     /// of its set.
     #[inline]
     pub fn lookup(&mut self, ctx: u16, va: u64) -> Option<&mut Entry> {
-        let found = if self.globals == 0 {
-            self.locate(ctx, va)
-        } else {
-            self.locate_with_globals(ctx, va)
-        };
-        let Location { bank, key, slot } = found?;
+        let page = va >> PageSize::K4.shift();
+        if self.globals > 0 {
+            let Location { bank, key, slot } = self.locate_with_globals(ctx, va)?;
+            return Some(self.banks[bank].touch(key, slot));
+        }
+        let Found { page: was, ctx: of, bank, slot, key } = self.found[page as usize % FOUND];
+        let (mut bank, mut slot, mut key) = (usize::from(bank), usize::from(slot), key);
+        if was != page || of != ctx || !self.banks[bank].holds(slot, key) {
+            Location { bank, key, slot } = self.locate(ctx, va)?;
+            let at = Found { page, ctx, bank: bank as u16, slot: slot as u16, key };
+            self.found[page as usize % FOUND] = at;
+        }
         Some(self.banks[bank].touch(key, slot))
     }
 
@@ -141,6 +166,12 @@ impl Tlb {
             return false;
         }
         let key = key(entry.size as u8, entry.key_context(), entry.va >> entry.size.shift());
+        // A lookup finds the smallest page first: it must not be led past this one.
+        if entry.size == PageSize::K4 {
+            self.found[(entry.va >> PageSize::K4.shift()) as usize % FOUND] = NOWHERE;
+        } else if self.live[PageSize::G1 as usize] > 0 {
+            self.found.fill(NOWHERE);
+        }
         let Some(bank) = self.bank(entry.size) else { return false };
         let old = bank.insert(key, entry);
         self.count(&entry, 1);

@@ -50,6 +50,36 @@ fn an_entry_translates_its_whole_page_and_nothing_else() {
 }
 
 #[test]
+fn where_a_page_was_found_is_not_where_it_is_for_ever() {
+    let huge = 0x4000_0000;
+    let mut tlb = separate();
+    let frame = |tlb: &mut Tlb, ctx, va| tlb.lookup(ctx, va).map(|e| (e.size, e.translate(va)));
+    put(&mut tlb, huge, PageSize::G1, 1);
+    assert_eq!(frame(&mut tlb, 1, huge + 5), Some((PageSize::G1, huge + 5 + (1 << 40))));
+    // A smaller page over the same address is found before it.
+    for size in [PageSize::M2, PageSize::K4] {
+        assert!(tlb.insert(entry(huge, size, 1), huge));
+        assert_eq!(frame(&mut tlb, 1, huge + 5), Some((size, huge + 5 + (1 << 40))));
+    }
+    // Another page with the same low bits, and the same page in another context.
+    let far = huge + ((FOUND as u64) << 12);
+    assert_eq!(frame(&mut tlb, 1, far).map(|f| f.0), Some(PageSize::M2));
+    assert_eq!(frame(&mut tlb, 2, huge), None);
+    let other = Entry { frame: 1 << 41, ..entry(huge, PageSize::K4, 2) };
+    assert!(tlb.insert(other, huge));
+    assert_eq!(frame(&mut tlb, 2, huge), Some((PageSize::K4, 1 << 41)));
+    assert_eq!(frame(&mut tlb, 1, huge), Some((PageSize::K4, huge + (1 << 40))));
+    // One more that takes its slot: the least recent of its set leaves.
+    let mut tlb = separate();
+    put(&mut tlb, 0, PageSize::K4, 1);
+    assert!(tlb.lookup(1, 0).is_some());
+    for page in 1..=4u64 {
+        put(&mut tlb, page << 13, PageSize::K4, 1);
+    }
+    assert_eq!(frame(&mut tlb, 1, 0), None);
+}
+
+#[test]
 fn page_sizes_with_their_own_banks_do_not_push_each_other_out() {
     let mut tlb = separate();
     put(&mut tlb, 0x4000_0000, PageSize::M2, 1);

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use vellum::entry::Entry;
 use vellum::machine::{CpuMask, Hooks, Machine, Scope, Verb, Work};
 use vellum_sim::format::{Arm, X86};
-use vellum_sim::{Check, Cpu, Kind, Options, Rule, SimMachine};
+use vellum_sim::{Check, Cpu, Kind, Mode, Options, Rule, SimMachine};
 use vellum_testkit::ext::MachineExt;
 
 fn cycles(sim: &SimMachine<X86>, cpu: usize, name: &str) -> u64 {
@@ -178,6 +178,45 @@ fn a_cpu_that_waits_for_another_skips_to_its_time() {
     .expect("no stop");
     assert!(sim.clock(0) >= 499_000, "{}", sim.clock(0));
     assert!(cycles(&sim, 0, "cycles_idle") >= 499_000);
+}
+
+#[test]
+fn a_wait_for_a_condition_is_the_same_as_rounds_of_waiting() {
+    let played = |by_rounds: bool, mode: Mode, seed: u64| {
+        let options = Options { seed, mode, ..Options::default() };
+        let sim = SimMachine::build(&parts(MmuKind::X86), options).expect("tiny can be built");
+        let (turn, asked) = (Cell::new(0), Cell::new(0u64));
+        sim.run(|run| {
+            for id in 0..3 {
+                let (turn, asked) = (&turn, &asked);
+                run.spawn(id, move |cpu: &Cpu<'_, X86>| {
+                    for round in 0..20 {
+                        let mine = || {
+                            asked.set(asked.get() + 1);
+                            turn.get() == round * 3 + id
+                        };
+                        if by_rounds {
+                            while !mine() {
+                                cpu.relax();
+                            }
+                        } else {
+                            cpu.wait_until(mine);
+                        }
+                        (0..10 + id).for_each(|_| cpu.retire(700));
+                        turn.set(turn.get() + 1);
+                    }
+                });
+            }
+        })
+        .expect("no stop");
+        let counters: Vec<_> = (0..3).map(|id| (sim.clock(id), sim.counters(id))).collect();
+        (asked.get(), format!("{counters:?}"))
+    };
+    for (mode, seed) in [(Mode::Timing, 1), (Mode::Hunting, 1), (Mode::Hunting, 2)] {
+        let rounds = played(true, mode, seed);
+        assert!(rounds.0 > 300, "too few waits to say anything: {}", rounds.0);
+        assert_eq!(played(false, mode, seed), rounds, "{mode:?}, seed {seed}");
+    }
 }
 
 #[test]
