@@ -9,7 +9,7 @@ use crate::experiment::{holds_document, is_readable, machine, pages};
 use vellum::addr::Order;
 use vellum_lab::repro::Context;
 use vellum_lab::repro::clear::{self, EXPERIMENT, TouchedByte};
-use vellum_lab::repro::page::{Page, Row, Statement};
+use vellum_lab::repro::page::{Page, Row, Statement, Table};
 use vellum_sim::file::Machine;
 
 /// The experiment on both machines, run once for all tests.
@@ -197,4 +197,36 @@ fn statements_belong_to_the_contents_of_a_shipped_file_and_not_to_its_name() {
     let named = text.replacen("name = \"milan\"", "name = \"mine\"", 1);
     assert!(Machine::parse("mine.toml", &named).expect("a machine").is_preset("milan"));
     assert!(!milan.scaled("costs.clear_page_line", 2, 1).expect("a machine").is_preset("milan"));
+}
+
+/// The library is called on this computer; what its kernel takes for a fault is not in the figures.
+#[test]
+fn a_measured_page_is_set_beside_the_model_without_the_kernels_own_fault() {
+    let measured = {
+        let row = |name: &str, before, after| Row {
+            name: format!("2 MiB, {name}, GiB/s"),
+            published: [None, None],
+            ours: [Some(before), Some(after)],
+            spread: None,
+            provenance: None,
+        };
+        let rows = vec![row("extents", 11.0, 16.0), row("extents, bypassing", 11.0, 33.0)];
+        let table = Table { title: String::new(), columns: Default::default(), rows };
+        Page { tables: vec![table], ..Page::default() }
+    };
+    let beside = |machine: &Machine| -> Vec<(String, [Option<f64>; 2])> {
+        let context = Context { machine, seed: 1 };
+        let table = (EXPERIMENT.twin)(&context, &measured).expect("it runs");
+        table.expect("all were measured").rows.into_iter().map(|row| (row.name, row.ours)).collect()
+    };
+    let milan = machine("milan");
+    let slow_faults = milan.with("costs.work.large", "\"100 us\"").expect("a machine");
+    let rows = beside(&milan);
+    assert_eq!(beside(&slow_faults), rows);
+    // 2 MiB around the caches by 3.79 cycles a line of 2.42 GHz, and a neighbourhood through them.
+    let (name, around) = &rows[3];
+    assert!(name.contains("bypassing"), "{rows:?}");
+    assert!((36.0..38.1).contains(&around[1].expect("modelled")), "{around:?}");
+    let faster = milan.with("costs.clear_elided_line", "2").expect("a machine");
+    assert!(beside(&faster)[3].1[1] > around[1]);
 }

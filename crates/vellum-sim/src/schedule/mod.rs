@@ -12,8 +12,9 @@ mod earliest;
 mod rng;
 mod run;
 mod turn;
+mod wait;
 
 pub use earliest::Earliest;
 pub use rng::Rng;
-pub(crate) use run::Wait;
 pub use run::{Outcome, Run};
+pub(crate) use wait::Wait;

@@ -15,6 +15,7 @@ use crate::format::Format;
 use crate::machine::SimMachine;
 use crate::oracle::{Rule, Stop};
 use crate::schedule::Earliest;
+use crate::schedule::wait::Wait;
 
 /// Bytes of a coroutine's stack.
 const STACK: usize = 1 << 20;
@@ -46,15 +47,6 @@ struct Started {
     done: bool,
     /// What it waits for, if it does.
     wait: Option<Wait>,
-}
-
-/// A coroutine that waits until a condition holds.
-#[derive(Clone, Copy)]
-pub(crate) struct Wait {
-    /// Who waits: not the CPU of the coroutine while a script runs on it.
-    pub(crate) cpu: usize,
-    /// A closure on the coroutine's stack.
-    pub(crate) condition: *mut (dyn FnMut() -> bool + 'static),
 }
 
 impl Drop for Started {

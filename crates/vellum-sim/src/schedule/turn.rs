@@ -10,6 +10,9 @@ use crate::schedule::Wait;
 /// Rounds of waiting, over all CPUs, after which nothing can be expected to end it.
 const HOPELESS: u64 = 4_000_000;
 
+/// A condition on somebody's stack.
+type Lent<'a> = *mut (dyn FnMut() -> bool + 'a);
+
 impl<F: Format> SimState<F> {
     /// The clock of the running CPU that is furthest behind, `c` left out.
     fn next_clock(&self, c: usize) -> Option<Ticks> {
@@ -129,10 +132,9 @@ impl<F: Format> SimMachine<F> {
             if self.yielder.get().is_null() {
                 continue;
             }
-            let condition: *mut (dyn FnMut() -> bool + '_) = condition;
             // SAFETY: only the lifetime differs. The pointer is used until this coroutine is
             // resumed, and all that time this call's borrow stands.
-            let condition = unsafe { core::mem::transmute(condition) };
+            let condition = unsafe { core::mem::transmute::<Lent<'_>, Lent<'static>>(condition) };
             self.wait.set(Some(Wait { cpu: self.current.get(), condition }));
             self.suspend();
             return;
