@@ -268,7 +268,7 @@ impl Hierarchy {
     }
 
     /// One access of a CPU to a line; the line ends up in its L1 and L2.
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, cpu: usize, agent: Agent, line: u64, kind: Kind) -> Served {
         let private = &mut self.cpus[cpu];
         let first = if kind == Kind::Fetch { &mut private.l1i } else { &mut private.l1d };

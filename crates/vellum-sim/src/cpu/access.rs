@@ -76,7 +76,7 @@ impl<F: Format> SimState<F> {
             }
             &cpu.data
         };
-        if va >> 12 == recent.page && (kind != Kind::Store || recent.writable) {
+        let (line, late) = if va >> 12 == recent.page && (kind != Kind::Store || recent.writable) {
             let line = (recent.base | va & 4095) >> 6;
             cpu.counts.hits_checked += 1;
             if line == recent.line && (kind != Kind::Store || recent.dirty) {
@@ -93,20 +93,20 @@ impl<F: Format> SimState<F> {
                 }
                 return Ok(Seen(0));
             }
-            self.touch(c, &Touch { va, line, kind, dependent, late: None });
+            (line, None)
+        } else {
+            let t = self.translate(c, va, kind, dependent)?;
+            (t.address >> 6, t.late)
+        };
+        self.touch(c, &Touch { va, line, kind, dependent, late });
+        if !self.walk_check {
             return Ok(Seen(0));
         }
-        let t = self.translate(c, va, kind, dependent)?;
-        self.touch(c, &Touch { va, line: t.address >> 6, kind, dependent, late: t.late });
-        if self.walk_check {
-            let line = t.address >> 6;
-            return Ok(Seen(if kind == Kind::Store {
-                self.contents.store_line(line)
-            } else {
-                self.contents.line(line)
-            }));
-        }
-        Ok(Seen(0))
+        Ok(Seen(if kind == Kind::Store {
+            self.contents.store_line(line)
+        } else {
+            self.contents.line(line)
+        }))
     }
 
     /// The next access lies behind a branch that was predicted wrongly.
@@ -119,7 +119,7 @@ impl<F: Format> SimState<F> {
     }
 
     /// The data side of an access: caches and time.
-    #[inline]
+    #[inline(always)]
     fn touch(&mut self, c: usize, touch: &Touch) {
         let &Touch { line, kind, dependent, late, .. } = touch;
         let is_first = self.cpus[c].first.is_some() && kind != Kind::Fetch;
