@@ -17,6 +17,7 @@ mod instruction;
 mod kernel;
 mod places;
 mod row;
+mod strides;
 pub mod topology;
 pub mod translation;
 mod window;

@@ -3,9 +3,9 @@
 use super::chase::{BLOCK, Chain, LINE, all_lines, lines, pages};
 use super::figure::Figure;
 use super::first::{self as level, FirstTimes};
-use super::row;
 use super::topology::Topology;
 use super::window;
+use super::{row, strides};
 use crate::bench::linux::Area;
 
 /// Times of loads.
@@ -35,6 +35,9 @@ pub struct PlaceTimes {
     pub kept: Option<f64>,
     /// Streams that are fetched ahead for at once, where that can be measured.
     pub streams: Option<u32>,
+    /// From lines at the stride of the last level's sets, more than it and the second have ways;
+    /// `None` where that says nothing.
+    pub one_set: Option<Figure>,
     /// Entries of the first and the second TLB for pages of 4 KiB, by where chases become slower.
     pub tlb: [u32; 2],
     /// Chases over one line of each page.
@@ -121,6 +124,7 @@ pub(super) fn measure(
     PlaceTimes {
         kept,
         streams: row::streams(huge, memory),
+        one_set: strides::measure(topology, huge),
         tlb,
         l1: first,
         first: level::measure(topology, huge),

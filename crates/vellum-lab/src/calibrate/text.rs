@@ -139,7 +139,7 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
             "measured on this host: mmu.nested.page; such pages lie anywhere in its memory";
         t.before("index", "\"pages\"", anywhere);
     }
-    last_level(&mut t, computer);
+    last_level(&mut t, computer, values);
     translation(&mut t, computer);
     t.section("[tlb.walk]");
     t.before("start", &time(values.walk_start), LEFT);
@@ -206,7 +206,7 @@ fn crosses_pages(computer: &Computer) -> bool {
     of_page < computer.places.memory.ns / 2.0
 }
 
-fn last_level(t: &mut Text, computer: &Computer) {
+fn last_level(t: &mut Text, computer: &Computer, values: &Values) {
     let (topology, places) = (&computer.topology, &computer.places);
     let Some(llc) = topology.llc else {
         t.cache("llc", topology.l2, places.llc, false);
@@ -239,9 +239,20 @@ fn last_level(t: &mut Text, computer: &Computer) {
         _ => t.guess("policy", "\"lru\"", "not published"),
     }
     t.guess("inclusion", "\"victim\"", "what recent server parts do");
+    last_level_index(t, computer, values);
+}
+
+/// Small pages of a hypervisor spread lines over all sets, whatever the index is.
+fn last_level_index(t: &mut Text, computer: &Computer, values: &Values) {
+    let places = &computer.places;
+    if let Some(step) = places.one_set.filter(|_| values.nested != Some("4K")) {
+        let plain = step.ns > (places.llc.ns + places.memory.ns) / 2.0;
+        let chase = "measured on this host: a chase through lines at the stride of its sets";
+        return t.before("index", if plain { "\"modulo\"" } else { "\"hash\"" }, chase);
+    }
     let hash = "C. Maurice et al., Reverse Engineering Intel Last-Level Cache Complex Addressing \
                 Using Performance Counters, RAID 2015; other vendors' servers hash as well";
-    let is_intel = topology.model.contains("Intel");
+    let is_intel = computer.topology.model.contains("Intel");
     t.constant("index", "\"hash\"", if is_intel { "outside" } else { "guess" }, hash);
 }
 
@@ -455,6 +466,7 @@ pub(super) mod tests {
                 llc_share: 20_000_000,
                 kept: None,
                 streams: None,
+                one_set: None,
                 tlb: [96, 2048],
                 chases: vec![],
             },
@@ -500,6 +512,24 @@ pub(super) mod tests {
         assert_eq!([policy(Some(0.6), 16), policy(Some(0.6), 21)], [Policy::Rrip; 2]);
         let others = [policy(Some(0.6), 24), policy(Some(0.4), 16), policy(None, 16)];
         assert_eq!(others, [Policy::Lru; 3]);
+    }
+
+    #[test]
+    fn lines_of_one_set_say_how_the_last_level_is_indexed_unless_they_may_lie_anywhere() {
+        let index = |one_set: Option<f64>, nested| {
+            let mut computer = computer();
+            computer.places.one_set = one_set.map(|ns| Figure { ns, spread: 0.01 });
+            let text = write(&computer, &Values { nested, ..Values::default() });
+            let found = machine(&text).expect("valid").hierarchy(1).llc.index;
+            let llc = text.split("[llc]").nth(1).expect("one");
+            let line = llc.lines().find(|l| l.starts_with("index")).expect("one");
+            (found, line.contains("before"))
+        };
+        // 15 ns from the last level, 100 from memory.
+        assert_eq!(index(Some(90.0), None), (Index::Modulo, true));
+        assert_eq!(index(Some(20.0), Some("2M")), (Index::Hash, true));
+        assert_eq!(index(Some(90.0), Some("4K")), (Index::Hash, false));
+        assert_eq!(index(None, None), (Index::Hash, false));
     }
 
     #[test]
