@@ -63,7 +63,7 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
             let known = waits.clone();
             // Most looks find that nothing has happened since the last.
             let mut seen = None;
-            cpu.wait_until(|| {
+            cpu.wait_for(|| {
                 if seen.replace(session.changes()) == Some(session.changes()) {
                     return false;
                 }

@@ -5,7 +5,7 @@
 
 use crate::cache::{Agent, Level};
 use crate::cpu::prefetch::Miss;
-use crate::cpu::{Kind, NONE, Price};
+use crate::cpu::{CpuState, Kind, NONE, Price};
 use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::{Ready, Ticks};
@@ -43,6 +43,20 @@ impl Touch {
     /// It is a load that waits for the one before.
     pub(super) fn is_dependent(&self) -> bool {
         self.dependent && self.kind == Kind::Load
+    }
+
+    /// It may begin later than an access that depends on nothing.
+    fn begins_later(&self) -> bool {
+        self.is_dependent() || self.late.is_some()
+    }
+}
+
+impl CpuState {
+    /// A line is not there yet.
+    #[inline(never)]
+    fn is_coming(&self, touch: &Touch) -> bool {
+        let now = self.core.now();
+        self.first.as_ref().is_some_and(|f| f.on_its_way(touch.line, touch.va, now).is_some())
     }
 }
 
@@ -145,10 +159,12 @@ impl<F: Format> SimState<F> {
             let start = cpu.core.starts(ready, touch.is_dependent());
             latency += cpu.core.from_last_level(start);
         }
-        let recent = if kind == Kind::Fetch { &mut cpu.code } else { &mut cpu.data };
         let first = served.level == Level::L1;
-        // A line on its way is looked for again: whoever finds it waits for it.
-        recent.line = if is_first && !first { NONE } else { line };
+        // A line on its way is looked for again: whoever finds it waits for it, if not this access,
+        // which may begin when the line is there.
+        let coming = is_first && (!first || touch.begins_later() && cpu.is_coming(touch));
+        let recent = if kind == Kind::Fetch { &mut cpu.code } else { &mut cpu.data };
+        recent.line = if coming { NONE } else { line };
         recent.dirty = kind == Kind::Store;
         cpu.core.served_by(served.level as u8);
         if !first && (is_first || cpu.prefetcher.is_some()) {

@@ -35,7 +35,13 @@ impl<'a, F: Format> Cpu<'a, F> {
         let before = self.sim.current.replace(id);
         // While it stands aside, the CPU of this program serves flush requests at once, like one on
         // which nothing runs.
-        self.sim.state.with(|s| s.cpus[before].aside = before != id);
+        self.sim.state.with(|s| {
+            s.cpus[before].aside = before != id;
+            // What was asked until now is not asked again.
+            if before != id {
+                s.serve(before, true);
+            }
+        });
         let result = script(&Cpu::new(self.sim, id));
         self.sim.state.with(|s| s.cpus[before].aside = false);
         self.sim.current.set(before);
@@ -144,9 +150,17 @@ impl<'a, F: Format> Cpu<'a, F> {
         self.sim.pause(Account::Idle);
     }
 
-    /// Waits until `condition` holds. It is asked again each time other CPUs have run, on whatever
-    /// stack: it may look at the machine, and must call nothing that takes time there.
+    /// Waits until `condition` holds. It is asked again each time other CPUs have run.
     pub fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+        while !condition() {
+            self.relax();
+        }
+    }
+
+    /// The same for a condition on what programs share, which calls nothing of the machine: it
+    /// saves two switches of stacks a round. It is asked on another stack than this one's, so a
+    /// panic in it is not caught here but ends the run.
+    pub fn wait_for(&self, mut condition: impl FnMut() -> bool) {
         self.sim.wait_for(&mut condition);
     }
 

@@ -175,7 +175,8 @@ impl<F: Format> SimMachine<F> {
     /// The turn of a coroutine that waits, without a switch to it: whether it waits on, for which
     /// one more round of waiting is done.
     fn waits_on(&self, cpu: usize, wait: Wait) -> bool {
-        self.current.set(wait.cpu);
+        // A condition that calls the machine finds no CPU to do it on.
+        self.current.set(usize::MAX);
         // SAFETY: it lies on the stack of a coroutine that is suspended inside `wait_for`, which
         // lent it until it is resumed; that is not before `started.wait` is set anew.
         if unsafe { (*wait.condition)() } {

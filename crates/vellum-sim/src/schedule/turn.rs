@@ -124,8 +124,9 @@ impl<F: Format> SimMachine<F> {
         }
     }
 
-    /// Lets others run until `condition` holds. Each round is one of [`SimMachine::pause`]; while
-    /// the condition does not hold, whoever chooses the next turn asks it and does the round.
+    /// Lets others run until `condition` holds, which calls nothing of the machine. Each round is
+    /// one of [`SimMachine::pause`]; while the condition does not hold, whoever chooses the next
+    /// turn asks it and does the round.
     pub(crate) fn wait_for(&self, condition: &mut dyn FnMut() -> bool) {
         while !condition() {
             self.act(|s, c| s.wait_round(c, Account::Idle));

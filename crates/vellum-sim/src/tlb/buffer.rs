@@ -169,7 +169,7 @@ impl Tlb {
         // A lookup finds the smallest page first: it must not be led past this one.
         if entry.size == PageSize::K4 {
             self.found[(entry.va >> PageSize::K4.shift()) as usize % FOUND] = NOWHERE;
-        } else if self.live[PageSize::G1 as usize] > 0 {
+        } else if entry.size == PageSize::G1 || self.live[PageSize::G1 as usize] > 0 {
             self.found.fill(NOWHERE);
         }
         let Some(bank) = self.bank(entry.size) else { return false };

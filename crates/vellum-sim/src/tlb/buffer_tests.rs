@@ -69,6 +69,14 @@ fn where_a_page_was_found_is_not_where_it_is_for_ever() {
     assert!(tlb.insert(other, huge));
     assert_eq!(frame(&mut tlb, 2, huge), Some((PageSize::K4, 1 << 41)));
     assert_eq!(frame(&mut tlb, 1, huge), Some((PageSize::K4, huge + (1 << 40))));
+    // A page that comes again, to the slot that it had, over a smaller one.
+    let mut tlb = separate();
+    put(&mut tlb, huge, PageSize::G1, 1);
+    assert_eq!(frame(&mut tlb, 1, huge).map(|f| f.0), Some(PageSize::G1));
+    tlb.invalidate_page(Some(1), huge, false);
+    put(&mut tlb, huge, PageSize::M2, 1);
+    assert!(tlb.insert(entry(huge, PageSize::G1, 1), huge + (2 << 20)));
+    assert_eq!(frame(&mut tlb, 1, huge).map(|f| f.0), Some(PageSize::M2));
     // One more that takes its slot: the least recent of its set leaves.
     let mut tlb = separate();
     put(&mut tlb, 0, PageSize::K4, 1);

@@ -4,9 +4,11 @@
 use crate::common::*;
 use crate::script;
 use std::cell::{Cell, RefCell};
+use vellum::addr::Order;
 use vellum::entry::Entry;
-use vellum::machine::{CpuMask, Hooks, Machine, Scope, Verb, Work};
+use vellum::machine::{CpuMask, Hooks, Machine, Scope, Use, Verb, Work};
 use vellum_sim::format::{Arm, X86};
+use vellum_sim::memory::Ticks;
 use vellum_sim::{Check, Cpu, Kind, Mode, Options, Rule, SimMachine};
 use vellum_testkit::ext::MachineExt;
 
@@ -169,7 +171,7 @@ fn a_cpu_that_waits_for_another_skips_to_its_time() {
     let sim = tiny();
     let flag = Cell::new(false);
     sim.run(|run| {
-        run.spawn(0, |cpu: &Cpu<'_, X86>| cpu.wait_until(|| flag.get()));
+        run.spawn(0, |cpu: &Cpu<'_, X86>| cpu.wait_for(|| flag.get()));
         run.spawn(1, |cpu: &Cpu<'_, X86>| {
             (0..1000).for_each(|_| cpu.retire(1000));
             flag.set(true);
@@ -200,7 +202,7 @@ fn a_wait_for_a_condition_is_the_same_as_rounds_of_waiting() {
                                 cpu.relax();
                             }
                         } else {
-                            cpu.wait_until(mine);
+                            cpu.wait_for(mine);
                         }
                         (0..10 + id).for_each(|_| cpu.retire(700));
                         turn.set(turn.get() + 1);
@@ -219,10 +221,88 @@ fn a_wait_for_a_condition_is_the_same_as_rounds_of_waiting() {
     }
 }
 
+/// What is told of the last line is as good as a look, where lines take time to come, too: others'
+/// turns make a CPU forget it.
+#[test]
+fn a_cpu_takes_as_long_beside_one_that_waits_as_alone() {
+    let clock = |quantum: u64, beside: Option<bool>| {
+        let mut p = parts(MmuKind::X86);
+        p.first.refill = Some(Ticks::from_cycles(20));
+        (p.core.fill_buffers, p.core.window) = (16, 224);
+        let options = Options { quantum, ..Options::default() };
+        let sim = SimMachine::<X86>::build(&p, options).expect("tiny can be built");
+        let next = Cell::new(16);
+        let k = Kernel::new(&sim, &next, 0);
+        let block = k.block(Order::HUGE, Use::Data);
+        sim.zero_out(block, 512);
+        k.set_at(A, 2, Entry::Leaf(block, RW));
+        let done = Cell::new(false);
+        sim.run(|run| {
+            let (k, done) = (&k, &done);
+            run.spawn(0, move |cpu| {
+                k.load();
+                for n in 0..400 {
+                    let line = A + n * 64;
+                    for (at, dependent) in
+                        [(line, true), (line, true), (line, false), (line + (64 << 10), true)]
+                    {
+                        cpu.access(at, 8, Kind::Load, dependent).expect("mapped");
+                    }
+                    cpu.retire(n * 3 % 13);
+                }
+                done.set(true);
+            });
+            match beside {
+                Some(true) => run.spawn(1, |cpu| cpu.wait_for(|| done.get())),
+                Some(false) => run.spawn(1, |cpu| cpu.wait_until(|| done.get())),
+                None => {}
+            }
+        })
+        .expect("no stop");
+        sim.clock(0)
+    };
+    let alone = clock(500, None);
+    for quantum in [3, 7, 500] {
+        for way in [true, false] {
+            assert_eq!(clock(quantum, Some(way)), alone, "quantum {quantum}, told: {way}");
+        }
+    }
+}
+
+/// A script runs in a program's place while another CPU waits for that program's flush.
+#[test]
+fn a_flush_asked_before_a_script_begins_is_served() {
+    for seed in 1..60 {
+        let options = Options { seed, mode: Mode::Hunting, ..Options::default() };
+        let sim =
+            SimMachine::<X86>::build(&parts(MmuKind::X86), options).expect("tiny can be built");
+        let next = Cell::new(16);
+        let (k, flushed) = (Kernel::new(&sim, &next, 0), Cell::new(false));
+        sim.run(|run| {
+            let (k, flushed) = (&k, &flushed);
+            run.spawn(0, move |cpu| {
+                k.load();
+                cpu.retire(700);
+                k.verb(Verb::Unmap, || k.flush(&[0, 1], k.page(A)));
+                flushed.set(true);
+            });
+            run.spawn(1, move |cpu| {
+                k.load();
+                (0..seed % 7).for_each(|_| cpu.retire(300));
+                cpu.script(2, |other| other.wait_until(|| flushed.get()));
+            });
+        })
+        .unwrap_or_else(|stop| panic!("seed {seed}: {stop}"));
+    }
+}
+
 #[test]
 fn waiting_for_what_nobody_will_do_stops() {
     let sim = tiny();
     let stop = sim.solo(0, |cpu| cpu.wait_until(|| false)).expect_err("nothing can end it");
+    assert_eq!(stop.rule, Rule::Livelock);
+    let sim = tiny();
+    let stop = sim.solo(0, |cpu| cpu.wait_for(|| false)).expect_err("nothing can end it");
     assert_eq!(stop.rule, Rule::Livelock);
 }
 

@@ -176,6 +176,13 @@ impl Fixture {
         &self.order[at..(at + pages).min(self.pages)]
     }
 
+    /// Runs of so many pages in one measurement: all together at most half of what
+    /// [`forget`](Fixture::forget) leaves, so that the next measurement goes elsewhere; but one.
+    fn runs(&self, pages: usize) -> usize {
+        let most = ((self.pages - self.forget) / 2).min(PAGES * 4);
+        (most / pages).max(1)
+    }
+
     /// Where so many pages in a row start, at a multiple of `align`, that were neither cleared
     /// lately nor read by [`forget`](Fixture::forget), if there are as many.
     fn unused(&self, pages: usize, align: usize) -> usize {
@@ -259,7 +266,7 @@ impl Fixture {
                 })
             }
             Workload::Run(pages) => {
-                let runs = (self.pages / pages).min((PAGES * 4 / pages).max(1));
+                let runs = self.runs(pages);
                 let at = self.unused(runs * pages, pages);
                 time((runs * pages) as u64, || {
                     let first = |n: usize| FIRST.add((at + n * pages) as u64);
@@ -374,4 +381,31 @@ pub(super) fn lengths(all: &Measured, workload: fn(usize) -> Workload) -> Vec<us
     lengths.sort_unstable();
     lengths.dedup();
     lengths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_where_nobody_was_a_moment_ago() {
+        for shrink in [1, 2, 3, 4, 7, 8, 16, 64, 128] {
+            let effort = Effort { shrink, ..Effort::QUICK };
+            let fixture = Fixture::new(effort, Choice::by_features()).expect("memory");
+            let left = fixture.pages - fixture.forget;
+            for (pages, name) in RUNS.into_iter().chain(BETWEEN) {
+                if pages > fixture.pages {
+                    continue;
+                }
+                let span = fixture.runs(pages) * pages;
+                let [a, b] = [0; 2].map(|_| fixture.unused(span, pages));
+                for at in [a, b] {
+                    assert!(at + span <= fixture.pages && at.is_multiple_of(pages), "{name}");
+                    assert!(at + span <= left || span > left, "{name} of 1 GiB / {shrink}");
+                }
+                let apart = a.abs_diff(b) >= span;
+                assert!(apart || 2 * span > left, "{name} of 1 GiB / {shrink}: {a}, {b}");
+            }
+        }
+    }
 }
