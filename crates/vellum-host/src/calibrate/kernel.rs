@@ -1,11 +1,11 @@
 //! What the kernel under us takes for a fault, a page given back, a call: 64 MiB at a time, so that
 //! one act is the quotient of many.
 
-use std::io;
+use std::io::{self, Write};
 
 use super::chase::{LINE, PAGE, flush};
 use super::figure::{Figure, fastest, typical};
-use crate::bench::linux::{Area, in_child};
+use crate::bench::linux::{Area, in_child, shared_memory};
 
 /// Bytes that are touched in a turn, and of a huge page.
 const AREA: u64 = 64 << 20;
@@ -13,6 +13,8 @@ const HUGE: u64 = 2 << 20;
 /// Pages and huge pages of a turn.
 const PAGES: usize = AREA as usize / PAGE;
 const BLOCKS: usize = (AREA / HUGE) as usize;
+/// Pages of a file that Linux maps around a fault: its `fault_around_bytes` are 64 KiB.
+const AROUND: u64 = 16;
 /// Pieces of a turn.
 const PIECES: u64 = 16;
 /// Huge pages that count as fresh from the hypervisor take so many times as long as the fastest.
@@ -31,6 +33,10 @@ pub struct KernelTimes {
     pub copy: Figure,
     /// A page, written, unmapped with its neighbours.
     pub unmap: Figure,
+    /// A page of a file in memory, one of 16 that the first load of one of them maps.
+    pub file: Figure,
+    /// Such a page unmapped with its neighbours.
+    pub file_unmap: Figure,
     /// The same of huge pages; none where the kernel gave none.
     pub huge: Option<HugeTimes>,
 }
@@ -79,7 +85,25 @@ pub(super) fn measure() -> io::Result<KernelTimes> {
     written.touch(PAGE as u64, true);
     let copies = || in_pieces(&written, PAGE as u64, true);
     let copy = settle(|| Ok(in_child(copies)?.1))?;
-    Ok(KernelTimes { map, touch, zero_read, copy, unmap, huge: huge()? })
+    let [file, file_unmap] = files()?;
+    Ok(KernelTimes { map, touch, zero_read, copy, unmap, file, file_unmap, huge: huge()? })
+}
+
+/// Pages of a file that an area shows: those that a first load maps, and those unmapped.
+fn files() -> io::Result<[Figure; 2]> {
+    let mut file = shared_memory(AREA)?;
+    let piece = vec![1; HUGE as usize];
+    (0..BLOCKS).try_for_each(|_| file.write_all(&piece))?;
+    let mut unmaps = Vec::new();
+    let first = settle(|| {
+        let area = Area::new(AREA, false)?.show(&file)?;
+        let ns = in_pieces(&area, AROUND * PAGE as u64, false) / AROUND as f64;
+        let mut area = Some(area);
+        unmaps.push(fastest(1, PAGES, || drop(area.take())));
+        Ok(ns)
+    })?;
+    unmaps.sort_by(f64::total_cmp);
+    Ok([first, Figure { ns: unmaps[0], spread: unmaps[1] / unmaps[0] - 1.0 }])
 }
 
 fn huge() -> io::Result<Option<HugeTimes>> {

@@ -1,5 +1,6 @@
 //! The measured loops on a simulated machine: the same acts in the same order, on less memory.
 
+use vellum::ObjectPart;
 use vellum::addr::Va;
 use vellum::space::{Access, Attrs, Placement, Rights};
 use vellum_host::calibrate::{CHAINS, lines_of_pages};
@@ -17,6 +18,8 @@ const HUGE: u64 = 2 << 20;
 /// Pages and huge pages of a loop over the kernel's work.
 const PAGES: u64 = 4096;
 const BLOCKS: u64 = 8;
+/// Pages of a file that a load maps: what Linux has for `fault_around_bytes`, and `file.around`.
+const AROUND: u64 = 16;
 /// Mappings made and unmade.
 const MAPS: u64 = 64;
 
@@ -37,6 +40,10 @@ pub enum Loop {
     HugeTouch,
     /// A written huge page unmapped with its neighbours.
     HugeUnmap,
+    /// A page of a file, one of [`AROUND`] that the first load of one of them maps.
+    FileTouch,
+    /// Such a page unmapped with its neighbours.
+    FileUnmap,
     /// A chase over one line of each page, and whether these lie in huge pages.
     Chase(usize, bool),
     /// The same by [`CHAINS`] chases at once, in small pages.
@@ -115,6 +122,27 @@ impl Workload for Timed {
                 let start = cpu.now();
                 unmap(pages * page)?;
                 (start, pages)
+            }
+            Loop::FileTouch | Loop::FileUnmap => {
+                let object = vm.objects().create(PAGES * PAGE).map_err(LabError::failed)?;
+                let show = || {
+                    let part = ObjectPart { object: &object, offset: 0 };
+                    let at = Placement::At(Va(AT));
+                    vm.map_object(space, at, PAGES * PAGE, attrs, part).map_err(LabError::failed)
+                };
+                show()?;
+                each(AT, true, PAGE, PAGES)?;
+                unmap(PAGES * PAGE)?;
+                show()?;
+                let mut start = cpu.now();
+                each(AT, false, AROUND * PAGE, PAGES / AROUND)?;
+                if self.0 == Loop::FileUnmap {
+                    start = cpu.now();
+                    unmap(PAGES * PAGE)?;
+                }
+                let took = cpu.now() - start;
+                vm.objects().discard(object);
+                return Ok(took as f64 / PAGES as f64);
             }
             Loop::Map => {
                 let start = cpu.now();

@@ -50,6 +50,8 @@ pub fn solve(computer: &Computer) -> Result<Values, LabError> {
     price(Loop::Touch, kernel.touch, |v| &mut v.charge_page)?;
     price(Loop::Unmap, kernel.unmap, |v| &mut v.uncharge_page)?;
     price(Loop::Copy, kernel.copy, |v| &mut v.copy_line)?;
+    price(Loop::FileTouch, kernel.file, |v| &mut v.map_file)?;
+    price(Loop::FileUnmap, kernel.file_unmap, |v| &mut v.unmap_file)?;
     if let Some(huge) = &kernel.huge {
         price(Loop::HugeTouch, huge.touch, |v| v.large.get_or_insert(0.0))?;
         price(Loop::HugeUnmap, huge.unmap, |v| v.uncharge_large.get_or_insert(0.0))?;
@@ -227,7 +229,10 @@ mod tests {
             (Loop::Touch, kernel.touch),
             (Loop::Unmap, kernel.unmap),
             (Loop::Copy, kernel.copy),
+            (Loop::FileTouch, kernel.file),
+            (Loop::FileUnmap, kernel.file_unmap),
             (Loop::HugeTouch, huge.touch),
+            (Loop::HugeUnmap, huge.unmap),
         ] {
             let simulated = nanoseconds(&machine, act).expect("it runs");
             let off = (simulated / measured.ns - 1.0).abs();

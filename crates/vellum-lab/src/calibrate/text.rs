@@ -381,6 +381,8 @@ fn costs(t: &mut Text, computer: &Computer, values: &Values) {
     t.left("copy_line", values.copy_line, copied);
     t.left("charge_page", values.charge_page, kernel.touch);
     t.left("uncharge_page", values.uncharge_page, kernel.unmap);
+    t.left("map_file", values.map_file, kernel.file);
+    t.left("unmap_file", values.unmap_file, kernel.file_unmap);
     if let (Some(value), Some(huge)) = (values.uncharge_large, &kernel.huge) {
         t.left("uncharge_large", value, huge.unmap);
     }
@@ -489,6 +491,8 @@ pub(super) mod tests {
                 zero_read: figure(500.0),
                 copy: figure(2000.0),
                 unmap: figure(150.0),
+                file: figure(180.0),
+                file_unmap: figure(130.0),
                 huge: Some(HugeTimes {
                     touch: figure(100_000.0),
                     unmap: figure(400.0),

@@ -47,6 +47,8 @@ pub(crate) enum Price {
     ChargePage,
     UnchargePage,
     UnchargeLarge,
+    MapFile,
+    UnmapFile,
     Disk,
     /// Other CPUs, or the disk, are waited for.
     Waiting,
@@ -84,6 +86,8 @@ const KEYS: [&str; Price::Fault as usize] = [
     "costs.charge_page",
     "costs.uncharge_page",
     "costs.uncharge_large",
+    "costs.map_file",
+    "costs.unmap_file",
     "disk.cpu",
     "waiting",
 ];

@@ -189,6 +189,8 @@ impl Machine {
             costs.charge_page,
             costs.uncharge_page,
             costs.uncharge_large,
+            costs.map_file,
+            costs.unmap_file,
         ];
         let tlb = [&self.tlb.l1i, &self.tlb.l1d, &self.tlb.l2].map(|t| self.ticks(&t.latency));
         let others = [

@@ -43,6 +43,8 @@ pub struct Costs {
     pub charge_page: Ticks,
     pub uncharge_page: Ticks,
     pub uncharge_large: Ticks,
+    pub map_file: Ticks,
+    pub unmap_file: Ticks,
     /// Price of each kind of work, in the order of `WorkCosts`' fields, which is that of the
     /// library's `Work`.
     pub work: [Ticks; WORK_COSTS],
@@ -233,6 +235,8 @@ impl Machine {
             charge_page: optional(&c.charge_page),
             uncharge_page: optional(&c.uncharge_page),
             uncharge_large: optional(&c.uncharge_large),
+            map_file: optional(&c.map_file),
+            unmap_file: optional(&c.unmap_file),
             work: work.map(t),
         }
     }

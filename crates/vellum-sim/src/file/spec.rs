@@ -374,6 +374,10 @@ pub struct CostSpec {
     pub uncharge_page: Option<Constant<Duration>>,
     /// A 2 MiB page that a program gives back. Left out: nothing.
     pub uncharge_large: Option<Constant<Duration>>,
+    /// A base page of an object that an entry comes to map. Left out: nothing.
+    pub map_file: Option<Constant<Duration>>,
+    /// A base page of an object that an entry maps no longer. Left out: nothing.
+    pub unmap_file: Option<Constant<Duration>>,
     /// Kernel work, piece by piece.
     pub work: WorkCosts,
 }

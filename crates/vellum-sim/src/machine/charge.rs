@@ -80,6 +80,18 @@ impl<F: Format> SimState<F> {
         self.cpus[c].charge(price, cost);
     }
 
+    /// An entry comes to map a block, or maps it no longer.
+    #[inline]
+    pub(crate) fn charge_entry(&mut self, c: usize, frame: u64, level: u8, comes: bool) {
+        if level == 1 && self.oracle.uses[(frame >> 12) as usize] == Use::Object as u8 {
+            let (price, cost) = match comes {
+                true => (Price::MapFile, self.costs.map_file),
+                false => (Price::UnmapFile, self.costs.unmap_file),
+            };
+            self.cpus[c].charge(price, cost);
+        }
+    }
+
     /// How a run of that length is cleared, decided once for all of it; `None` if a planted bug
     /// leaves it out.
     pub(crate) fn clear_way(

@@ -79,6 +79,10 @@ pub struct Costs {
     pub uncharge_page: Ticks,
     /// A 2 MiB page that a program gives back.
     pub uncharge_large: Ticks,
+    /// A base page of an object that an entry comes to map.
+    pub map_file: Ticks,
+    /// A base page of an object that an entry maps no longer.
+    pub unmap_file: Ticks,
     /// A hit in the second-level TLB.
     pub stlb_hit: Ticks,
     /// A walk, beside its reads.
@@ -115,6 +119,8 @@ impl Costs {
             charge_page: Ticks::ZERO,
             uncharge_page: Ticks::ZERO,
             uncharge_large: Ticks::ZERO,
+            map_file: Ticks::ZERO,
+            unmap_file: Ticks::ZERO,
             stlb_hit: t,
             walk_start: Ticks::ZERO,
             sched_point: t,
@@ -227,6 +233,8 @@ impl Parts {
                 charge_page: c.charge_page,
                 uncharge_page: c.uncharge_page,
                 uncharge_large: c.uncharge_large,
+                map_file: c.map_file,
+                unmap_file: c.unmap_file,
                 stlb_hit: file.ticks(&file.tlb.l2.latency),
                 walk_start: file
                     .tlb

@@ -1,6 +1,10 @@
 //! Hardware that a machine file may name or leave out: left out, the machine is without it.
 
+use std::cell::Cell;
+
+use crate::common::*;
 use vellum::addr::{Order, Pfn, Va};
+use vellum::entry::Entry;
 use vellum::machine::{Machine as _, Stores, Use};
 use vellum_sim::cache::{Index, Policy, PrefetchShape};
 use vellum_sim::file::{self, Machine, MachineError};
@@ -174,6 +178,39 @@ fn what_is_charged_for_pages_may_be_left_out_and_is_charged_once_each_way() {
     ] {
         let more = took(&charged, order, uses) - took(&plain, order, uses);
         assert_eq!(more, cycles, "{order:?} {uses:?}");
+    }
+}
+
+#[test]
+fn a_page_of_an_object_may_be_charged_when_it_is_mapped_and_when_it_is_not_any_more() {
+    let costs = [("map_file", 700), ("unmap_file", 300)];
+    let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
+    let charged = tiny_with("[costs.work]", &lines).expect("valid");
+    let plain = file::preset("tiny").expect("valid");
+    let took = |machine: &Machine, used: Use, level: u8| {
+        let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
+        let next = Cell::new(16);
+        let k = Kernel::new(&sim, &next, 0);
+        let order = if level == 1 { Order::BASE } else { Order::HUGE };
+        let block = k.block(order, used);
+        sim.zero_out(block, order.frames());
+        let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
+            k.load();
+            let mut last = cpu.now();
+            [Entry::Leaf(block, RO), Entry::Leaf(block, RW), Entry::Empty].map(|entry| {
+                k.set_at(A, level, entry);
+                cpu.now() - std::mem::replace(&mut last, cpu.now())
+            })
+        };
+        sim.solo(0, run).expect("nothing forbidden")
+    };
+    for (used, level, cycles) in
+        [(Use::Object, 1, [700, 0, 300]), (Use::Object, 2, [0; 3]), (Use::Data, 1, [0; 3])]
+    {
+        let (with, without) = (took(&charged, used, level), took(&plain, used, level));
+        let more: Vec<u64> =
+            with.iter().zip(without).map(|(with, without)| with - without).collect();
+        assert_eq!(more, cycles, "{used:?}, level {level}");
     }
 }
 
