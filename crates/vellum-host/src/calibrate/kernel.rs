@@ -1,7 +1,7 @@
 //! What the kernel under us takes for a fault, a page given back, a call: 64 MiB at a time, so that
 //! one act is the quotient of many.
 
-use std::io::{self, Write};
+use std::io;
 
 use super::chase::{LINE, PAGE, flush};
 use super::figure::{Figure, fastest, typical};
@@ -33,12 +33,19 @@ pub struct KernelTimes {
     pub copy: Figure,
     /// A page, written, unmapped with its neighbours.
     pub unmap: Figure,
-    /// A page of a file in memory, one of 16 that the first load of one of them maps.
-    pub file: Figure,
-    /// Such a page unmapped with its neighbours.
-    pub file_unmap: Figure,
+    /// Pages of a file in memory; none where the system gives no such file, or huge pages of it.
+    pub file: Option<FileTimes>,
     /// The same of huge pages; none where the kernel gave none.
     pub huge: Option<HugeTimes>,
+}
+
+/// Times of pages of a file in memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FileTimes {
+    /// A page, one of 16 that the first load of one of them maps.
+    pub touch: Figure,
+    /// Such a page unmapped with its neighbours.
+    pub unmap: Figure,
 }
 
 /// Times of huge pages.
@@ -85,25 +92,34 @@ pub(super) fn measure() -> io::Result<KernelTimes> {
     written.touch(PAGE as u64, true);
     let copies = || in_pieces(&written, PAGE as u64, true);
     let copy = settle(|| Ok(in_child(copies)?.1))?;
-    let [file, file_unmap] = files()?;
-    Ok(KernelTimes { map, touch, zero_read, copy, unmap, file, file_unmap, huge: huge()? })
+    let file = files().ok().flatten();
+    Ok(KernelTimes { map, touch, zero_read, copy, unmap, file, huge: huge()? })
 }
 
-/// Pages of a file that an area shows: those that a first load maps, and those unmapped.
-fn files() -> io::Result<[Figure; 2]> {
-    let mut file = shared_memory(AREA)?;
-    let piece = vec![1; HUGE as usize];
-    (0..BLOCKS).try_for_each(|_| file.write_all(&piece))?;
-    let mut unmaps = Vec::new();
-    let first = settle(|| {
+fn files() -> io::Result<Option<FileTimes>> {
+    let file = shared_memory(AREA)?;
+    let shown = || {
         let area = Area::new(AREA, false)?.show(&file)?;
+        area.advise(false);
+        Ok::<_, io::Error>(area)
+    };
+    let filled = shown()?;
+    filled.touch(PAGE as u64, true);
+    if filled.is_shared_huge() {
+        return Ok(None);
+    }
+    drop(filled);
+    let mut unmaps = Vec::new();
+    let touch = settle(|| {
+        let area = shown()?;
         let ns = in_pieces(&area, AROUND * PAGE as u64, false) / AROUND as f64;
         let mut area = Some(area);
         unmaps.push(fastest(1, PAGES, || drop(area.take())));
         Ok(ns)
     })?;
     unmaps.sort_by(f64::total_cmp);
-    Ok([first, Figure { ns: unmaps[0], spread: unmaps[1] / unmaps[0] - 1.0 }])
+    let unmap = Figure { ns: unmaps[0], spread: unmaps[1] / unmaps[0] - 1.0 };
+    Ok(Some(FileTimes { touch, unmap }))
 }
 
 fn huge() -> io::Result<Option<HugeTimes>> {

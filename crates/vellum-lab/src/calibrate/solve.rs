@@ -50,8 +50,10 @@ pub fn solve(computer: &Computer) -> Result<Values, LabError> {
     price(Loop::Touch, kernel.touch, |v| &mut v.charge_page)?;
     price(Loop::Unmap, kernel.unmap, |v| &mut v.uncharge_page)?;
     price(Loop::Copy, kernel.copy, |v| &mut v.copy_line)?;
-    price(Loop::FileTouch, kernel.file, |v| &mut v.map_file)?;
-    price(Loop::FileUnmap, kernel.file_unmap, |v| &mut v.unmap_file)?;
+    if let Some(file) = &kernel.file {
+        price(Loop::FileTouch, file.touch, |v| v.map_file.get_or_insert(0.0))?;
+        price(Loop::FileUnmap, file.unmap, |v| v.unmap_file.get_or_insert(0.0))?;
+    }
     if let Some(huge) = &kernel.huge {
         price(Loop::HugeTouch, huge.touch, |v| v.large.get_or_insert(0.0))?;
         price(Loop::HugeUnmap, huge.unmap, |v| v.uncharge_large.get_or_insert(0.0))?;
@@ -223,14 +225,15 @@ mod tests {
         let machine = at(&computer, &values).expect("valid");
         let kernel = &computer.kernel;
         let huge = kernel.huge.as_ref().expect("huge pages");
+        let file = kernel.file.as_ref().expect("a file");
         for (act, measured) in [
             (Loop::Map, kernel.map),
             (Loop::ZeroRead, kernel.zero_read),
             (Loop::Touch, kernel.touch),
             (Loop::Unmap, kernel.unmap),
             (Loop::Copy, kernel.copy),
-            (Loop::FileTouch, kernel.file),
-            (Loop::FileUnmap, kernel.file_unmap),
+            (Loop::FileTouch, file.touch),
+            (Loop::FileUnmap, file.unmap),
             (Loop::HugeTouch, huge.touch),
             (Loop::HugeUnmap, huge.unmap),
         ] {

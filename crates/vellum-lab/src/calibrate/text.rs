@@ -381,8 +381,12 @@ fn costs(t: &mut Text, computer: &Computer, values: &Values) {
     t.left("copy_line", values.copy_line, copied);
     t.left("charge_page", values.charge_page, kernel.touch);
     t.left("uncharge_page", values.uncharge_page, kernel.unmap);
-    t.left("map_file", values.map_file, kernel.file);
-    t.left("unmap_file", values.unmap_file, kernel.file_unmap);
+    if let (Some(value), Some(file)) = (values.map_file, &kernel.file) {
+        t.left("map_file", value, file.touch);
+    }
+    if let (Some(value), Some(file)) = (values.unmap_file, &kernel.file) {
+        t.left("unmap_file", value, file.unmap);
+    }
     if let (Some(value), Some(huge)) = (values.uncharge_large, &kernel.huge) {
         t.left("uncharge_large", value, huge.unmap);
     }
@@ -423,7 +427,7 @@ pub(super) mod tests {
 
     use vellum_host::calibrate::topology::{NodeShape, Topology};
     use vellum_host::calibrate::{
-        FirstTimes, HugeTimes, LineTimes, Paced, PlaceTimes, translation,
+        FileTimes, FirstTimes, HugeTimes, LineTimes, Paced, PlaceTimes, translation,
     };
     use vellum_sim::cache::{Index, Policy};
     use vellum_sim::memory::Ticks;
@@ -491,8 +495,7 @@ pub(super) mod tests {
                 zero_read: figure(500.0),
                 copy: figure(2000.0),
                 unmap: figure(150.0),
-                file: figure(180.0),
-                file_unmap: figure(130.0),
+                file: Some(FileTimes { touch: figure(180.0), unmap: figure(130.0) }),
                 huge: Some(HugeTimes {
                     touch: figure(100_000.0),
                     unmap: figure(400.0),

@@ -29,10 +29,11 @@ pub struct Values {
     pub large: Option<f64>,
     /// A huge page that is given back; not known there either.
     pub uncharge_large: Option<f64>,
-    /// A page of a file that an entry comes to map, and one that it maps no longer.
-    pub map_file: f64,
+    /// A page of a file that an entry comes to map, and one that it maps no longer; not known where
+    /// there was none.
+    pub map_file: Option<f64>,
     /// See [`map_file`](Values::map_file).
-    pub unmap_file: f64,
+    pub unmap_file: Option<f64>,
     /// A line copied at copy-on-write.
     pub copy_line: f64,
 }

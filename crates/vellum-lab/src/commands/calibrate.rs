@@ -150,14 +150,18 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
         ("first load of 4 KiB", kernel.zero_read),
         ("store to 4 KiB shared since a fork", kernel.copy),
         ("4 KiB unmapped with its neighbours", kernel.unmap),
-        ("4 KiB of a file, mapped by the load of one of 16", kernel.file),
-        ("4 KiB of a file unmapped with its neighbours", kernel.file_unmap),
     ];
     if let Some(step) = places.first.aliases {
         rows.insert(1, ("load, one line by eight addresses", step));
     }
     if let Some(branch) = computer.mispredict {
         rows.insert(0, ("branch predicted wrongly", branch));
+    }
+    if let Some(file) = &kernel.file {
+        rows.extend([
+            ("4 KiB of a file, mapped by the load of one of 16", file.touch),
+            ("4 KiB of a file unmapped with its neighbours", file.unmap),
+        ]);
     }
     if let Some(huge) = &kernel.huge {
         rows.extend([
@@ -176,8 +180,8 @@ fn derived(values: &Values) -> [(&'static str, f64); 10] {
         ("a page that becomes a program's", values.charge_page),
         ("a page that is given back", values.uncharge_page),
         ("2 MiB that are given back", values.uncharge_large.unwrap_or(f64::NAN)),
-        ("a page of a file that comes to be mapped", values.map_file),
-        ("a page of a file that is mapped no longer", values.unmap_file),
+        ("a page of a file that comes to be mapped", values.map_file.unwrap_or(f64::NAN)),
+        ("a page of a file that is mapped no longer", values.unmap_file.unwrap_or(f64::NAN)),
         ("a line copied at copy-on-write", values.copy_line),
         ("a fault served by 2 MiB, beside the fault", values.large.unwrap_or(f64::NAN)),
     ]

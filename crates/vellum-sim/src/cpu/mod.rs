@@ -20,7 +20,7 @@ pub use handle::Cpu;
 pub(crate) use price::{Charges, PRICES, Price};
 pub use program::Program;
 
-use vellum::machine::Work;
+use vellum::machine::{Verb, Work};
 
 use crate::cache::{First, Kind as CacheKind, Prefetcher};
 use crate::machine::parts::Parts;
@@ -191,6 +191,10 @@ pub(crate) struct CpuState {
     pub aside: bool,
     /// Verbs entered and not left.
     pub depth: u32,
+    /// The outermost of them.
+    pub verb: Option<Verb>,
+    /// The page of an object whose entry a fault has taken out.
+    pub lifted: Option<u64>,
     pub preempt_off: u32,
     /// One past the last frame this CPU cleared, as long as it did nothing else since.
     pub cleared_to: u64,
@@ -232,6 +236,8 @@ impl CpuState {
             running: false,
             aside: false,
             depth: 0,
+            verb: None,
+            lifted: None,
             preempt_off: 0,
             cleared_to: u64::MAX,
             stop_pending: false,

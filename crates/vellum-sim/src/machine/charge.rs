@@ -6,7 +6,7 @@ use vellum::machine::{Stores, Use, Verb, Work};
 use super::SimState;
 use crate::cache::{Agent, Kind, Level};
 use crate::cpu::{Account, PRICES, Price};
-use crate::format::Format;
+use crate::format::{Format, Meaning};
 use crate::memory::{Moved, Ticks};
 use crate::oracle::{Bug, Note};
 
@@ -33,6 +33,7 @@ impl<F: Format> SimState<F> {
         if cpu.depth == 1 {
             // Whatever the CPU did since ended the run of pages it cleared last.
             cpu.cleared_to = u64::MAX;
+            (cpu.verb, cpu.lifted) = (Some(verb), None);
             cpu.switch(if verb == Verb::Fault { Account::Fault } else { Account::Call });
             cpu.core.serialize();
         }
@@ -53,6 +54,7 @@ impl<F: Format> SimState<F> {
         }
         cpu.depth -= 1;
         if cpu.depth == 0 {
+            cpu.verb = None;
             cpu.switch(Account::Program);
             cpu.forget_lines();
             self.verb_returns(c);
@@ -80,16 +82,39 @@ impl<F: Format> SimState<F> {
         self.cpus[c].charge(price, cost);
     }
 
-    /// An entry comes to map a block, or maps it no longer.
+    /// An entry was stored, in a table of this level or in one that is in no tree (0). Where pages
+    /// move, get other rights, or are a child's as well, a kernel counts nothing.
     #[inline]
-    pub(crate) fn charge_entry(&mut self, c: usize, frame: u64, level: u8, comes: bool) {
-        if level == 1 && self.oracle.uses[(frame >> 12) as usize] == Use::Object as u8 {
-            let (price, cost) = match comes {
-                true => (Price::MapFile, self.costs.map_file),
-                false => (Price::UnmapFile, self.costs.unmap_file),
-            };
-            self.cpus[c].charge(price, cost);
+    pub(crate) fn charge_entry(&mut self, c: usize, level: u8, old: u64, new: u64) {
+        let (map, unmap) = (self.costs.map_file, self.costs.unmap_file);
+        if (map, unmap) == (Ticks::ZERO, Ticks::ZERO) {
+            return;
         }
+        let [was, is] = [old, new].map(|raw| self.page_of_object(level, raw));
+        let cpu = &mut self.cpus[c];
+        if was == is || matches!(cpu.verb, Some(Verb::Remap | Verb::Protect)) {
+            return;
+        }
+        match was {
+            // It comes back with other rights, or a copy does.
+            Some(_) if cpu.verb == Some(Verb::Fault) => cpu.lifted = was,
+            Some(_) => cpu.charge(Price::UnmapFile, unmap),
+            None => {}
+        }
+        if is.is_some() && cpu.verb != Some(Verb::Fork) && cpu.lifted.take() != is {
+            cpu.charge(Price::MapFile, map);
+        }
+    }
+
+    /// The base page of an object that an entry maps.
+    fn page_of_object(&self, level: u8, raw: u64) -> Option<u64> {
+        let is_large = || matches!(F::meaning(raw, 2), Meaning::Leaf(..));
+        if level > 1 || level == 0 && is_large() {
+            return None;
+        }
+        let Meaning::Leaf(frame, _) = F::meaning(raw, 1) else { return None };
+        let used = self.oracle.uses.get((frame >> 12) as usize);
+        (used == Some(&(Use::Object as u8))).then_some(frame)
     }
 
     /// How a run of that length is cleared, decided once for all of it; `None` if a planted bug

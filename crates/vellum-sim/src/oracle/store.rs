@@ -34,6 +34,7 @@ impl<F: Format> SimState<F> {
         let note = &mut self.oracle.tables[table as usize];
         note.stores = note.stores.wrapping_add(1);
         let note = *note;
+        self.charge_entry(c, note.level, old, new);
         if note.level == 0 || old == new {
             return;
         }
@@ -73,13 +74,13 @@ impl<F: Format> SimState<F> {
                     );
                     return self.fail(c, Rule::BreakBeforeMake, Some(va), Some(b >> 12), why);
                 }
-                self.leaf_goes(c, a, level, ra.write);
+                self.leaf_goes(a, level, ra.write);
                 self.mark_leaf(root, va, level, source);
                 self.open_leaf(c, at, a, ra);
                 self.leaf_comes(c, at, b, rb);
             }
             (Meaning::Leaf(frame, rights), after) => {
-                self.leaf_goes(c, frame, level, rights.write);
+                self.leaf_goes(frame, level, rights.write);
                 self.mark_leaf(root, va, level, source);
                 if let (Meaning::Table(..), true) = (after, self.mmu.break_before_make) {
                     return self.fail(
@@ -226,7 +227,6 @@ impl<F: Format> SimState<F> {
             note.maps += 1;
             note.writers += u32::from(rights.write);
         }
-        self.charge_entry(c, frame, level, true);
         self.writable(c, frame, level, va);
         self.shows(c, root, va, level, Shown::Frame(first, rights.write));
     }
@@ -260,8 +260,7 @@ impl<F: Format> SimState<F> {
     }
 
     /// Hardware no longer finds a leaf.
-    pub(crate) fn leaf_goes(&mut self, c: usize, frame: u64, level: u8, write: bool) {
-        self.charge_entry(c, frame, level, false);
+    pub(crate) fn leaf_goes(&mut self, frame: u64, level: u8, write: bool) {
         for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
             let note = &mut self.oracle.frames[pfn as usize];
             note.maps = note.maps.wrapping_sub(1);

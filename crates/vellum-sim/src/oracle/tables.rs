@@ -91,7 +91,7 @@ impl<F: Format> SimState<F> {
             let va = note.va + (slot << (12 + 9 * (u32::from(note.level) - 1)));
             match F::meaning(raw, note.level) {
                 Meaning::Leaf(frame, rights) => {
-                    self.leaf_goes(c, frame, note.level, rights.write);
+                    self.leaf_goes(frame, note.level, rights.write);
                     self.open_leaf(
                         c,
                         EntryAt { root, va, level: note.level, source },

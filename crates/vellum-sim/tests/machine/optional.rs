@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::common::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Entry;
-use vellum::machine::{Machine as _, Stores, Use};
+use vellum::machine::{Machine as _, Scope, Stores, Use, Verb};
 use vellum_sim::cache::{Index, Policy, PrefetchShape};
 use vellum_sim::file::{self, Machine, MachineError};
 use vellum_sim::format::X86;
@@ -187,7 +187,8 @@ fn a_page_of_an_object_may_be_charged_when_it_is_mapped_and_when_it_is_not_any_m
     let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
     let charged = tiny_with("[costs.work]", &lines).expect("valid");
     let plain = file::preset("tiny").expect("valid");
-    let took = |machine: &Machine, used: Use, level: u8| {
+    // What three acts on an entry take, and a table with it that is taken out and put elsewhere.
+    let took = |machine: &Machine, used: Use, level: u8, verb: Verb| {
         let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
         let next = Cell::new(16);
         let k = Kernel::new(&sim, &next, 0);
@@ -197,20 +198,40 @@ fn a_page_of_an_object_may_be_charged_when_it_is_mapped_and_when_it_is_not_any_m
         let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
             k.load();
             let mut last = cpu.now();
-            [Entry::Leaf(block, RO), Entry::Leaf(block, RW), Entry::Empty].map(|entry| {
-                k.set_at(A, level, entry);
-                cpu.now() - std::mem::replace(&mut last, cpu.now())
-            })
+            let mut took = || cpu.now() - std::mem::replace(&mut last, cpu.now());
+            let acts =
+                [Entry::Leaf(block, RO), Entry::Leaf(block, RW), Entry::Empty].map(|entry| {
+                    k.verb(verb, || {
+                        k.set_at(A, level, entry);
+                        sim.flush_local(Scope::All);
+                    });
+                    took()
+                });
+            k.set_at(A, level, Entry::Leaf(block, RO));
+            let (table, above) = (k.node(A, level), level + 1);
+            took();
+            k.set_at(A, above, Entry::Empty);
+            sim.flush_local(Scope::All);
+            k.set_at(A, above, Entry::Table(table));
+            (acts, took())
         };
         sim.solo(0, run).expect("nothing forbidden")
     };
-    for (used, level, cycles) in
-        [(Use::Object, 1, [700, 0, 300]), (Use::Object, 2, [0; 3]), (Use::Data, 1, [0; 3])]
-    {
-        let (with, without) = (took(&charged, used, level), took(&plain, used, level));
-        let more: Vec<u64> =
-            with.iter().zip(without).map(|(with, without)| with - without).collect();
-        assert_eq!(more, cycles, "{used:?}, level {level}");
+    for (used, level, verb, cycles) in [
+        (Use::Object, 1, Verb::Map, [700, 0, 300]),
+        (Use::Object, 1, Verb::Fault, [700, 0, 0]),
+        (Use::Object, 1, Verb::Exit, [700, 0, 300]),
+        (Use::Object, 1, Verb::Protect, [0; 3]),
+        (Use::Object, 1, Verb::Fork, [0, 0, 300]),
+        (Use::Object, 1, Verb::Remap, [0; 3]),
+        (Use::Object, 2, Verb::Map, [0; 3]),
+        (Use::Data, 1, Verb::Map, [0; 3]),
+    ] {
+        let (with, table) = took(&charged, used, level, verb);
+        let (without, table_without) = took(&plain, used, level, verb);
+        let more = [0, 1, 2].map(|n: usize| with[n] - without[n]);
+        assert_eq!(more, cycles, "{used:?}, level {level}, {verb:?}");
+        assert_eq!(table, table_without, "{used:?}, level {level}: a table that moves");
     }
 }
 

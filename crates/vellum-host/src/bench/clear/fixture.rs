@@ -183,10 +183,11 @@ impl Fixture {
         (most / pages).max(1)
     }
 
-    /// Where so many pages in a row start, at a multiple of `align`, that were neither cleared
-    /// lately nor read by [`forget`](Fixture::forget), if there are as many.
-    fn unused(&self, pages: usize, align: usize) -> usize {
-        let at = self.next.get().next_multiple_of(align);
+    /// Where so many pages in a row start that were neither cleared lately nor read by
+    /// [`forget`](Fixture::forget), if there are as many: at a multiple of their number, so that
+    /// two such places are the same or apart.
+    fn unused(&self, pages: usize) -> usize {
+        let at = self.next.get().next_multiple_of(pages);
         let at = if at + pages > self.pages - self.forget { 0 } else { at };
         self.next.set(at + pages);
         at
@@ -267,7 +268,7 @@ impl Fixture {
             }
             Workload::Run(pages) => {
                 let runs = self.runs(pages);
-                let at = self.unused(runs * pages, pages);
+                let at = self.unused(runs * pages);
                 time((runs * pages) as u64, || {
                     let first = |n: usize| FIRST.add((at + n * pages) as u64);
                     (0..runs).for_each(|n| self.run(method, first(n), pages, None));
@@ -398,7 +399,8 @@ mod tests {
                     continue;
                 }
                 let span = fixture.runs(pages) * pages;
-                let [a, b] = [0; 2].map(|_| fixture.unused(span, pages));
+                fixture.next.set(8192);
+                let [a, b] = [0; 2].map(|_| fixture.unused(span));
                 for at in [a, b] {
                     assert!(at + span <= fixture.pages && at.is_multiple_of(pages), "{name}");
                     assert!(at + span <= left || span > left, "{name} of 1 GiB / {shrink}");
