@@ -183,9 +183,6 @@ impl<F: Format> SimMachine<F> {
             return false;
         }
         self.state.with(|s| {
-            if !s.cpus[wait.cpu].requests.is_empty() {
-                s.last_cpu = cpu;
-            }
             s.wait_round(wait.cpu, Account::Idle);
             s.note_clock(cpu);
         });

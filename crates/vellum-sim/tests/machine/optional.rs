@@ -3,12 +3,12 @@
 use std::cell::Cell;
 
 use crate::common::*;
-use vellum::addr::{Order, Pfn, Va};
-use vellum::entry::Entry;
+use vellum::addr::{Level, Order, Pfn, Va};
+use vellum::entry::{Codec, Entry};
 use vellum::machine::{Machine as _, Scope, Stores, Use, Verb};
 use vellum_sim::cache::{Index, Policy, PrefetchShape};
 use vellum_sim::file::{self, Machine, MachineError};
-use vellum_sim::format::X86;
+use vellum_sim::format::{Format, X86};
 use vellum_sim::memory::Ticks;
 use vellum_sim::{Options, SimMachine};
 use vellum_testkit::ext::MachineExt;
@@ -232,6 +232,48 @@ fn a_page_of_an_object_may_be_charged_when_it_is_mapped_and_when_it_is_not_any_m
         let more = [0, 1, 2].map(|n: usize| with[n] - without[n]);
         assert_eq!(more, cycles, "{used:?}, level {level}, {verb:?}");
         assert_eq!(table, table_without, "{used:?}, level {level}: a table that moves");
+    }
+}
+
+#[test]
+fn a_page_of_an_object_that_a_fault_takes_out_and_puts_back_is_the_same_page() {
+    let costs = [("map_file", 700), ("unmap_file", 300)];
+    let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
+    let charged = tiny_with("[costs.work]", &lines).expect("valid");
+    let plain = file::preset("tiny").expect("valid");
+    // What comes back, and a table in no tree that gets a base page and a large one.
+    let took = |machine: &Machine, other: bool| {
+        let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
+        let next = Cell::new(16);
+        let k = Kernel::new(&sim, &next, 0);
+        let pages = [0; 2].map(|_| k.frame(Use::Object));
+        let large = k.block(Order::HUGE, Use::Object);
+        pages.into_iter().for_each(|page| sim.zero_out(page, 1));
+        let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
+            k.load();
+            k.set(A, Entry::Leaf(pages[0], RO));
+            let start = cpu.now();
+            k.verb(Verb::Fault, || {
+                k.set(A, Entry::Empty);
+                sim.flush_local(Scope::All);
+                k.set(A, Entry::Leaf(pages[usize::from(other)], RW));
+            });
+            let back = cpu.now() - start;
+            let table = k.table();
+            let alone = [Entry::Leaf(pages[0], RO), Entry::Leaf(large, RO)].map(|entry| {
+                let level = Level(if entry == Entry::Leaf(large, RO) { 2 } else { 1 });
+                let start = cpu.now();
+                sim.set_entry(table, level.0.into(), <X86 as Format>::Codec::encode(entry, level));
+                cpu.now() - start
+            });
+            (back, alone)
+        };
+        sim.solo(0, run).expect("nothing forbidden")
+    };
+    for (other, cycles) in [(false, 0), (true, 700)] {
+        let (with, without) = (took(&charged, other), took(&plain, other));
+        assert_eq!(with.0 - without.0, cycles, "another: {other}");
+        assert_eq!([0, 1].map(|n: usize| with.1[n] - without.1[n]), [700, 0], "in no tree");
     }
 }
 
