@@ -273,6 +273,7 @@ impl<'a> Experiment<'a> {
             oracle: self.oracle,
             config: self.columns[column].config,
             collapse: self.columns[column].collapse,
+            folio_ahead: self.columns[column].folio_ahead,
             warm: self.trace.warm(),
         };
         replay::replay(&mut source, machine, &options, progress).map_err(|e| match e {

@@ -38,7 +38,7 @@ pub struct Switch {
 }
 
 /// What a replay does beside the library, which has no thread of its own.
-const OF_REPLAY: [Switch; 3] = [
+const OF_REPLAY: [Switch; 4] = [
     Switch {
         name: "collapse.scan",
         values: "off|PAGES, from 1 on",
@@ -60,6 +60,14 @@ const OF_REPLAY: [Switch; 3] = [
         default: "511",
         trades: "how many of 512 pages may be missing where collapse.scan makes a huge page: more \
                  of these, for memory that nobody uses (max_ptes_none)",
+    },
+    Switch {
+        name: "file.folios",
+        values: "off|SIZE such as 128K, whole pages to 1G",
+        default: "off",
+        trades: "fewer faults on files, for pages that are dirty though nobody wrote to them: a \
+                 fault maps all that Linux's page cache keeps in one piece, having read so much \
+                 ahead (read_ahead_kb)",
     },
 ];
 
@@ -83,6 +91,8 @@ pub struct Variant {
     pub config: Config,
     /// What is collapsed in the background.
     pub collapse: CollapseScan,
+    /// Pages that are read ahead of files whose folios are mapped whole; 0: pages are mapped.
+    pub folio_ahead: u64,
 }
 
 impl Variant {
@@ -93,6 +103,7 @@ impl Variant {
             values: switches().map(|s| (s.name, s.default.to_owned())).collect(),
             config: Config::default(),
             collapse: CollapseScan::default(),
+            folio_ahead: 0,
         }
     }
 
@@ -120,6 +131,10 @@ impl Variant {
         let taken = match name {
             "collapse.scan" => self.collapse.set_pages(value),
             "collapse.sleep" => self.collapse.set_sleep(value),
+            "file.folios" => {
+                let pages = if value == "off" { Some(0) } else { pages(value) };
+                pages.map(|pages| self.folio_ahead = pages).is_some()
+            }
             _ => self.collapse.set_most_missing(value),
         };
         taken.then_some(()).ok_or(ConfigError::BadValue(switch.values))
@@ -137,6 +152,22 @@ impl Variant {
     }
 }
 
+/// What is read ahead of a file at most: 1 GiB.
+const MOST_AHEAD: u64 = 1 << 18;
+
+/// A size as pages, 1 to [`MOST_AHEAD`] of them.
+fn pages(size: &str) -> Option<u64> {
+    let (digits, unit) = match size.as_bytes().last()? {
+        b'K' => (&size[..size.len() - 1], 10),
+        b'M' => (&size[..size.len() - 1], 20),
+        b'G' => (&size[..size.len() - 1], 30),
+        _ => (size, 0),
+    };
+    let number = Some(digits).filter(|d| d.bytes().all(|b| b.is_ascii_digit()))?;
+    let bytes = number.parse::<u64>().ok()?.checked_mul(1 << unit)?;
+    Some(bytes / 4096).filter(|p| bytes % 4096 == 0 && (1..=MOST_AHEAD).contains(p))
+}
+
 /// The library's switches that say what Linux 6.x does on x86-64, but for huge pages. Basis:
 /// outside, its sources: `process_huge_page` clears page by page towards the one that faulted,
 /// through the caches; a store to a shared huge page splits it; there is one zero page;
@@ -152,7 +183,7 @@ pub const LINUX: &[(&str, &str)] = &[
 /// `pages_to_scan`, 8 blocks; the rest is as here. Basis: outside, Linux's sources.
 const LINUX_SCAN: (&str, &str) = ("collapse.scan", "4096");
 
-/// A setting of khugepaged, and the switch that says it.
+/// A setting of the recorded host's kernel, and the switch that says it.
 struct Recorded<'h> {
     /// Its file.
     file: &'static str,
@@ -169,12 +200,13 @@ impl Recorded<'_> {
 
     /// The switch may take words, too.
     fn is_valid(&self) -> bool {
-        self.said.parse::<u32>().is_ok() && Variant::defaults().set(self.switch, self.said).is_ok()
+        self.said.starts_with(|c: char| c.is_ascii_digit())
+            && Variant::defaults().set(self.switch, self.said).is_ok()
     }
 }
 
-/// The recorded host's khugepaged.
-fn khugepaged(recorded: &Header) -> [Recorded<'_>; 3] {
+/// The recorded host's khugepaged, and its page cache.
+fn settings(recorded: &Header) -> [Recorded<'_>; 4] {
     let host = &recorded.host_khugepaged;
     let of = |file, said, switch| Recorded { file, said, switch };
     let sleep = match host.scan_sleep_millisecs.as_str() {
@@ -185,13 +217,14 @@ fn khugepaged(recorded: &Header) -> [Recorded<'_>; 3] {
         of("scan_sleep_millisecs", sleep, "collapse.sleep"),
         of("pages_to_scan", host.pages_to_scan.as_str(), "collapse.scan"),
         of("max_ptes_none", host.max_ptes_none.as_str(), "collapse.none"),
+        of("read_ahead_kb", recorded.host_folio_ahead.as_str(), "file.folios"),
     ]
 }
 
-/// A line for each setting of khugepaged that the trace has and that cannot be one.
+/// A line for each of these settings that the trace has and that cannot be one.
 pub fn damaged(recorded: &Header) -> Vec<String> {
     let linux = linux(recorded);
-    let damaged = khugepaged(recorded).into_iter().filter(Recorded::is_damaged);
+    let damaged = settings(recorded).into_iter().filter(Recorded::is_damaged);
     let line = |r: Recorded<'_>| {
         format!(
             "note: the trace says `{}` of the recorded host's {}, which is no value of it; Linux's \
@@ -227,7 +260,7 @@ pub fn linux(recorded: &Header) -> Variant {
     for (name, value) in LINUX.iter().chain(&own).chain([&LINUX_SCAN]) {
         linux.set(name, value).expect("a switch that there is takes this value");
     }
-    for setting in khugepaged(recorded).iter().filter(|s| s.is_valid()) {
+    for setting in settings(recorded).iter().filter(|s| s.is_valid()) {
         linux.set(setting.switch, setting.said).expect("it was tried");
     }
     linux

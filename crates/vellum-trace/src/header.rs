@@ -71,6 +71,9 @@ pub struct Header {
     pub host_thp_shmem: String,
     /// What is set there of the collapse in the background.
     pub host_khugepaged: Khugepaged,
+    /// How much the kernel reads ahead of a file, as `8192K`, where its faults map all that its
+    /// cache keeps in one piece; empty where they map pages, or if unknown.
+    pub host_folio_ahead: String,
     /// Sampling windows as the user wrote them; empty if every access was kept.
     pub window: String,
     /// Figures of the native run, if there was one.
@@ -105,6 +108,7 @@ const T_THP_SHMEM: u64 = 11;
 const T_SCAN_SLEEP: u64 = 12;
 const T_SCAN_PAGES: u64 = 13;
 const T_SCAN_NONE: u64 = 14;
+const T_FOLIO_AHEAD: u64 = 15;
 
 fn clip(s: &str, max: usize) -> &str {
     let mut end = s.len().min(max);
@@ -151,6 +155,7 @@ impl Header {
             (T_SCAN_SLEEP, &self.host_khugepaged.scan_sleep_millisecs),
             (T_SCAN_PAGES, &self.host_khugepaged.pages_to_scan),
             (T_SCAN_NONE, &self.host_khugepaged.max_ptes_none),
+            (T_FOLIO_AHEAD, &self.host_folio_ahead),
         ] {
             if !said.is_empty() {
                 field(&mut out, tag, clip(said, MAX_TEXT).as_bytes());
@@ -203,6 +208,7 @@ impl Header {
                 T_SCAN_SLEEP => h.host_khugepaged.scan_sleep_millisecs = text(value)?,
                 T_SCAN_PAGES => h.host_khugepaged.pages_to_scan = text(value)?,
                 T_SCAN_NONE => h.host_khugepaged.max_ptes_none = text(value)?,
+                T_FOLIO_AHEAD => h.host_folio_ahead = text(value)?,
                 T_WINDOW => h.window = text(value)?,
                 T_NATIVE => {
                     let mut v = Bytes::new(value);
@@ -242,6 +248,7 @@ mod tests {
                 pages_to_scan: "512".into(),
                 max_ptes_none: "0".into(),
             },
+            host_folio_ahead: "8192K".into(),
             native: Some(NativeRun { minor_faults: 79_902, thp_off: true, ..NativeRun::default() }),
             ..Header::default()
         };

@@ -39,8 +39,8 @@ fn list() -> String {
     out
 }
 
-/// What `collapse.scan` does.
-const COLLAPSE: &str = "
+/// What `collapse.scan` and `file.folios` do.
+const OF_REPLAY: &str = "
 `collapse.scan` is Linux's khugepaged. It scans each `collapse.sleep` of simulated time from when
 the program has a page in memory that may be collapsed. With `thp=advise` the first scan comes at
 once: Linux wakes khugepaged for the first such program, and few programs advise. With `thp=always`
@@ -63,6 +63,15 @@ sleep (0) is taken for one that slept 1 ms.
 Linux collapses files and shared memory, too, where it is set to. A trace does not say when the next
 scan of khugepaged would have been, and what else it had to scan: this program has all of it. Nor
 does a trace have the time that a program sleeps.
+
+`file.folios` is what Linux 6.18 does with files on ext4 and XFS. Its page cache keeps a file in
+folios. A fault on a page maps all of its folio, if that lies in the mapping and in one table of
+entries: a load at least the 64 KiB around it, a store in a shared mapping, a copy never. A write
+makes folios as long as it is, up to 2 MiB, where they are aligned. A fault on a page that the cache
+does not have reads ahead, page by page at first; if the program comes to the next part, that has
+folios of 4 pages, and so on. What was there before the program began counts as kept page by page.
+Mapping and unmapping a folio cost as much as a page does. In the base, the size is what the
+recorded host reads ahead, if its faults map folios. Files in memory (tmpfs) are taken for others.
 ";
 
 /// The page `docs/switches.md`, which a test compares with this.
@@ -71,8 +80,9 @@ pub fn markdown() -> String {
         "# Switches\n\n\
          A switch has one name everywhere: in `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of\n\
          `vellum run`, and as a field of `vellum::config::Config`. Only those named\n\
-         `collapse.*` are of `vellum run` alone: the library has no thread of its own. This page\n\
-         is what `vellum switches --markdown` prints; a test compares the two.\n\n\
+         `collapse.*` and `file.folios` are of `vellum run` alone: the library has no thread of\n\
+         its own, and no folios. This page is what `vellum switches --markdown` prints; a test\n\
+         compares the two.\n\n\
          The base of a table has Linux's choices (below), its last column the library's own,\n\
          which are the defaults. `--set` changes every column. Each `--vs` adds one: the base\n\
          with those switches changed. If a switch appears only in `--vs`, and always with the\n\
@@ -97,6 +107,6 @@ pub fn markdown() -> String {
             let _ = writeln!(out, "- `{name}={value}`");
         }
     }
-    out += COLLAPSE;
+    out += OF_REPLAY;
     out
 }

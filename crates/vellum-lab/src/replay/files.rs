@@ -9,20 +9,22 @@
 //! pages of files go that are not dirty; what is wanted again is read from the disk. A memfd is
 //! memory.
 
+use std::cell::RefMut;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use vellum::addr::Va;
 use vellum::error::{ObjectError, SpaceError};
 use vellum::machine::Use;
-use vellum::space::{Attrs, Placement};
+use vellum::space::{Access, Advice, Attrs, Page, Placement};
 use vellum::stats::Counter;
 use vellum::vm::{Object, ObjectPart, ReadPattern, Vm};
 use vellum_sim::SimMachine;
 use vellum_sim::format::Format;
 use vellum_trace::event::{Map, MapKind};
 
-use super::maps::FileStart;
+use super::folios::Folios;
+use super::maps::{FileStart, Place};
 use super::session::Session;
 use crate::cli::FileState;
 use crate::error::LabError;
@@ -41,6 +43,9 @@ const RANDOM: u32 = 1;
 const SEQUENTIAL: u32 = 2;
 pub const WILL_NEED: u32 = 3;
 const DONT_NEED: u32 = 4;
+const PAGE: u64 = 4096;
+/// What one table of entries maps.
+const TABLE: u64 = 2 << 20;
 /// Pagers from here on are those of mappings whose file the trace does not name.
 const UNNAMED: u64 = 1 << 32;
 
@@ -80,8 +85,26 @@ pub struct Files {
     warm: BTreeMap<(Key, u64), u64>,
     /// How much of a file was in memory before the program began, where that is less than all.
     limits: BTreeMap<Key, u64>,
+    /// How Linux would keep them.
+    folios: BTreeMap<u32, Folios>,
     /// What was read before the program began, which is none of its own.
     pub before: Before,
+}
+
+/// The part of a mapping that shows a folio.
+#[derive(Clone, Copy, Debug)]
+pub struct FolioPart {
+    start: Va,
+    bytes: u64,
+    /// It is mapped for writing.
+    write: bool,
+}
+
+impl FolioPart {
+    /// Pages of it.
+    pub fn pages(self) -> u64 {
+        self.bytes / PAGE
+    }
 }
 
 /// Counts of what was done before the program began.
@@ -286,6 +309,60 @@ impl<F: Format> Session<'_, '_, F> {
         }
     }
 
+    /// How Linux would keep a file, if its faults map folios: of those that the trace names, and
+    /// that a disk has.
+    fn folios(&self, file: u32) -> Option<RefMut<'_, Folios>> {
+        let FileStart { bytes, is_memory } = self.maps.borrow().file(file);
+        if self.folio_ahead == 0 || is_memory {
+            return None;
+        }
+        let before = if self.file_state == FileState::Warm { bytes } else { 0 };
+        Some(RefMut::map(self.files.borrow_mut(), |files| {
+            files.folios.entry(file).or_insert_with(|| Folios::new(before.div_ceil(PAGE)))
+        }))
+    }
+
+    /// The program is about to fault at an address of a mapping: the part of the mapping that Linux
+    /// maps with the page, if that is more.
+    pub(super) fn folio(
+        &self,
+        (mapping, offset): (u32, u64),
+        va: Va,
+        access: Access,
+    ) -> Option<FolioPart> {
+        let Place { base, len, kind, .. } = *self.maps.borrow().get(mapping)?;
+        let write = access == Access::Write;
+        if self.folio_ahead == 0 || !kind.is_file() || write && kind != MapKind::FileShared {
+            return None;
+        }
+        let Shown { key: Key::File(file), offset: from } = *self.files.borrow().of.get(&mapping)?
+        else {
+            return None;
+        };
+        let object = self.files.borrow().objects.get(&Key::File(file)).cloned()?;
+        let end = self.vm.objects().usage(&object).bytes.div_ceil(PAGE);
+        let page = from.saturating_add(offset) / PAGE;
+        let is_mapped =
+            || matches!(self.vm.query(self.space, va), Page::Mapped { .. } | Page::Unmapped);
+        if page >= end || self.vm.machine().beforehand(is_mapped) {
+            return None;
+        }
+        let folio = self.folios(file)?.fault(page, end, self.folio_ahead)?;
+        let start = (va.0 & !(PAGE - 1)).checked_sub((page - folio.start) * PAGE)?;
+        let end = start.checked_add((folio.end - folio.start) * PAGE)?;
+        let fits = base <= start && end <= base.saturating_add(len.next_multiple_of(PAGE));
+        let one_table = start / TABLE == (end - 1) / TABLE;
+        (fits && one_table).then_some(FolioPart { start: Va(start), bytes: end - start, write })
+    }
+
+    /// A fault was served: maps the rest of its folio.
+    pub(super) fn map_folio(&self, part: FolioPart) {
+        let FolioPart { start, bytes, write } = part;
+        // What cannot be mapped is mapped by a fault of its own.
+        let _ = self.vm.advise(self.space, start, bytes, Advice::Populate { write });
+        self.look_at_memory();
+    }
+
     /// `read` by the program, from the file's pages. What it writes to the program's memory is told
     /// by events of its own.
     pub(super) fn file_read(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
@@ -313,6 +390,9 @@ impl<F: Format> Session<'_, '_, F> {
         let (key, end) = (Key::File(file), offset.saturating_add(bytes));
         let object = self.object(key, None)?;
         self.warm(key, &object, (offset, end));
+        if let Some(mut folios) = self.folios(file) {
+            folios.write(offset, bytes);
+        }
         self.reach(&object, end)?;
         let buffer = vec![0; PIECE.min(bytes as usize)];
         let mut at = offset;
@@ -334,6 +414,9 @@ impl<F: Format> Session<'_, '_, F> {
         self.vm.objects().resize(&object, bytes).map_err(|e| self.bad_file(e))?;
         self.recount_children();
         self.vm.machine().cut_file(u64::from(file), bytes);
+        if let Some(mut folios) = self.folios(file) {
+            folios.forget(bytes.div_ceil(PAGE)..u64::MAX);
+        }
         let mut files = self.files.borrow_mut();
         let limit = files.limits.entry(Key::File(file)).or_insert(bytes);
         *limit = bytes.min(*limit);
@@ -369,6 +452,9 @@ impl<F: Format> Session<'_, '_, F> {
                 objects.evict(&object, offset, bytes);
                 self.recount_children();
                 self.chill(key, offset, end);
+                if let Some(mut folios) = self.folios(file) {
+                    folios.forget(offset.div_ceil(PAGE)..end / PAGE);
+                }
             }
             _ => {}
         }
@@ -392,6 +478,8 @@ impl<F: Format> Session<'_, '_, F> {
         self.look_at_memory();
         let evicted = all.iter().map(evict).sum::<u64>();
         self.recount_children();
+        // Nobody knows which pages stay; all are taken to be read anew.
+        self.files.borrow_mut().folios.values_mut().for_each(Folios::clear);
         evicted > 0
     }
 

@@ -27,6 +27,7 @@ mod counters;
 mod cpu;
 pub mod events;
 mod files;
+mod folios;
 mod maps;
 mod player;
 mod resident;

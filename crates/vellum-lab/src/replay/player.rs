@@ -294,6 +294,15 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     ) -> Result<(), FaultError> {
         let s = self.session;
         s.warm_around(mapping, offset);
+        if let Some(folio) = s.folio((mapping, offset), va, access) {
+            let fault = || self.fault(va, access).inspect(|()| s.map_folio(folio));
+            return s.vm.machine().in_folios(folio.pages(), fault);
+        }
+        self.fault(va, access)
+    }
+
+    fn fault(&self, va: Va, access: Access) -> Result<(), FaultError> {
+        let s = self.session;
         loop {
             match s.vm.fault(s.space, va, access) {
                 Err(FaultError::NoMemory) if s.evict_files() => {}

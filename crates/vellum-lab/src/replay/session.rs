@@ -49,6 +49,8 @@ pub struct Options {
     pub config: Config,
     /// Linux's collapse in the background.
     pub collapse: CollapseScan,
+    /// Pages that Linux reads ahead of a file whose folios a fault maps whole; 0: it maps pages.
+    pub folio_ahead: u64,
     /// Accesses of a thread at the start of each window that only make caches and TLBs warm.
     pub warm: u64,
 }
@@ -88,6 +90,8 @@ pub struct Session<'v, 's, F: Format> {
     pub(super) quantum: u64,
     pub(super) layout: Layout,
     pub(super) file_state: FileState,
+    /// As [`Options::folio_ahead`].
+    pub(super) folio_ahead: u64,
     /// As [`Options::warm`].
     pub(super) warm: u64,
     pub(super) files: RefCell<Files>,
@@ -275,6 +279,7 @@ fn on<F: Format>(
         quantum: *machine.clock_hz / SLICES_PER_SECOND,
         layout: options.layout,
         file_state: options.files,
+        folio_ahead: options.folio_ahead,
         warm: options.warm,
         files: RefCell::new(Files::default()),
         collapse: RefCell::new(Scanner::new(

@@ -77,6 +77,9 @@ fn a_switch_or_value_that_does_not_exist() {
     for value in ["0", "off", "-1", "10s", "4294967296"] {
         run(&format!("collapse.sleep={value}"), "it takes MILLISECONDS, from 1 on");
     }
+    for value in ["0", "6K", "2G", "K", "-4K", "4k", "18446744073709551616K"] {
+        run(&format!("file.folios={value}"), "it takes off|SIZE such as 128K, whole pages to 1G");
+    }
     run("colapse.scan=off", "did you mean `collapse.scan`");
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=alway"], 2, "it takes");
     refused(

@@ -50,6 +50,8 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
     assert_eq!(scans.scan_sleep_millisecs, host("khugepaged/scan_sleep_millisecs"));
     assert_eq!(scans.pages_to_scan, host("khugepaged/pages_to_scan"));
     assert_eq!(scans.max_ptes_none, host("khugepaged/max_ptes_none"));
+    let ahead = header.host_folio_ahead.strip_suffix('K').map(str::parse::<u32>);
+    assert!(header.host_folio_ahead.is_empty() || matches!(ahead, Some(Ok(_))));
     let native = header.native.expect("native figures").minor_faults as i64;
     for machine in vellum_sim::file::presets().into_iter().filter(|m| *m != "tiny") {
         let columns = counters(&trace, &["--machine", machine, "--vs", "thp=always"]);

@@ -74,6 +74,7 @@ pub struct Script {
     pub kernel: String,
     /// Its collapse in the background.
     pub khugepaged: Khugepaged,
+    pub folio_ahead: String,
     /// The recorder's windows.
     pub window: String,
     pub command: String,
@@ -89,6 +90,7 @@ impl Script {
             native: None,
             kernel: String::new(),
             khugepaged: Khugepaged::default(),
+            folio_ahead: String::new(),
             window: String::new(),
             command: "made".to_owned(),
         }
@@ -176,6 +178,7 @@ impl Script {
             native: self.native,
             host_kernel: self.kernel.clone(),
             host_khugepaged: self.khugepaged.clone(),
+            host_folio_ahead: self.folio_ahead.clone(),
             window: self.window.clone(),
             ..Header::default()
         };

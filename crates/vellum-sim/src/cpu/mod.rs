@@ -195,6 +195,8 @@ pub(crate) struct CpuState {
     pub verb: Option<Verb>,
     /// The page of an object whose entry a fault has taken out.
     pub lifted: Option<u64>,
+    /// How it maps pages of files.
+    pub folio: FolioMapping,
     pub preempt_off: u32,
     /// One past the last frame this CPU cleared, as long as it did nothing else since.
     pub cleared_to: u64,
@@ -202,6 +204,15 @@ pub(crate) struct CpuState {
     pub stop_pending: bool,
     /// What it does now counts as done before the run.
     pub beforehand: bool,
+}
+
+/// How a CPU maps pages of files.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FolioMapping {
+    /// Pages that each folio has; 0: pages are mapped by themselves.
+    pub pages: u64,
+    /// Pages mapped so far.
+    pub mapped: u64,
 }
 
 impl CpuState {
@@ -238,6 +249,7 @@ impl CpuState {
             depth: 0,
             verb: None,
             lifted: None,
+            folio: FolioMapping::default(),
             preempt_off: 0,
             cleared_to: u64::MAX,
             stop_pending: false,

@@ -10,10 +10,12 @@
 //! order.
 
 mod files;
+mod folio;
 mod pager;
 mod time;
 
 pub(crate) use files::Files;
+pub(crate) use folio::Tails;
 pub use time::DiskTimes;
 pub(crate) use time::Line;
 
@@ -38,6 +40,8 @@ pub(crate) struct Disk {
     pub line: Option<Line>,
     pub under_way: Vec<Request>,
     pub files: Files,
+    /// Pages of files in memory that are mapped with others.
+    pub tails: Tails,
     /// One request in so many fails; 0 for none.
     pub fails: u64,
     pub requests: u64,
@@ -49,6 +53,7 @@ impl Disk {
             line: times.map(Line::new),
             under_way: Vec::new(),
             files: Files::default(),
+            tails: Tails::default(),
             fails,
             requests: 0,
         }

@@ -3,7 +3,7 @@
 use vellum::machine::{Machine, PageAnswer, PageRun};
 
 use super::{Files, Request};
-use crate::cpu::Price;
+use crate::cpu::{FolioMapping, Price};
 use crate::format::Format;
 use crate::machine::ram::PAGE;
 use crate::machine::{SimMachine, SimState};
@@ -114,6 +114,17 @@ impl<F: Format> SimMachine<F> {
             (cpu.charges, cpu.until) = (charges, before.3);
             cpu.forget_lines();
         });
+        result
+    }
+
+    /// Runs `act`, in which this CPU maps pages of files in folios of so many. The first page that is
+    /// mapped of each costs what a page does, the others nothing; unmapping costs the same.
+    pub fn in_folios<R>(&self, pages: u64, act: impl FnOnce() -> R) -> R {
+        let c = self.current.get();
+        let set = |to| self.state.with(|s: &mut SimState<F>| s.cpus[c].folio = to);
+        set(FolioMapping { pages, mapped: 0 });
+        let result = act();
+        set(FolioMapping::default());
         result
     }
 }

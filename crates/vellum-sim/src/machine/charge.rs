@@ -71,6 +71,7 @@ impl<F: Format> SimState<F> {
     /// A block becomes a program's, or leaves it.
     pub(crate) fn charge_frame(&mut self, c: usize, first: Pfn, order: Order, to: Use) {
         let was = self.oracle.uses.get(first.0 as usize).copied();
+        self.disk.tails.forget(first, order);
         let (price, cost) = match (to, order) {
             (Use::Data, Order::BASE) => (Price::ChargePage, self.costs.charge_page),
             _ if was != Some(Use::Data as u8) => return,
@@ -98,10 +99,14 @@ impl<F: Format> SimState<F> {
         match was {
             // It comes back with other rights, or a copy does.
             Some(_) if cpu.verb == Some(Verb::Fault) => cpu.lifted = was,
-            Some(_) => cpu.charge(Price::UnmapFile, unmap),
-            None => {}
+            Some(frame) if !self.disk.tails.has(frame) => cpu.charge(Price::UnmapFile, unmap),
+            _ => {}
         }
-        if is.is_some() && cpu.verb != Some(Verb::Fork) && cpu.lifted.take() != is {
+        if let Some(frame) = is
+            && cpu.verb != Some(Verb::Fork)
+            && cpu.lifted.take() != is
+            && self.disk.tails.map(&mut cpu.folio, frame)
+        {
             cpu.charge(Price::MapFile, map);
         }
     }

@@ -15,6 +15,7 @@
 //! ended: what a killed program leaves is a trace up to its last whole block.
 mod error;
 mod find;
+mod folio;
 mod input;
 mod native;
 mod options;

@@ -5,11 +5,12 @@ use super::options::{Listener, Options};
 use super::program::{Choice, Program};
 use super::recording::{Recording, Run, Tools};
 use super::watch::{Ended, Recorders, Watch};
-use super::{find, input, native, output, plain};
+use super::{find, folio, input, native, output, plain};
 use crate::header::{Header, Khugepaged, Recorder};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// What both runs need.
@@ -169,7 +170,7 @@ impl<'a> Session<'a> {
     }
 }
 
-fn host_text(path: &str) -> String {
+pub(super) fn host_text(path: &str) -> String {
     std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default()
 }
 
@@ -193,6 +194,7 @@ fn header(options: &Options) -> Header {
             pages_to_scan: thp("khugepaged/pages_to_scan"),
             max_ptes_none: thp("khugepaged/max_ptes_none"),
         },
+        host_folio_ahead: folio::read_ahead(Path::new(".")),
         window: window.or(options.clock.map(|c| c.to_string())).unwrap_or_default(),
         ..Header::default()
     }

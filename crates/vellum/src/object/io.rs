@@ -176,7 +176,10 @@ impl<M: Machine> ObjectIo<'_, M> {
         let mut ahead = 0;
         for (n, &pfn) in run.frames().iter().enumerate() {
             let filled = bytes.saturating_sub(n as u64 * PAGE).min(PAGE);
-            self.clear_bytes(pfn, filled as usize, PAGE_SIZE);
+            match filled {
+                0 => self.machine.clear_frames(pfn, 1),
+                _ => self.clear_bytes(pfn, filled as usize, PAGE_SIZE),
+            }
             let data = Data::of(self.frames.record(pfn));
             // What the pager does not have is not read.
             if filled == 0 {

@@ -1,5 +1,7 @@
 //! Files in a replay: what is shared, what is read from the disk, what is written.
 
+mod folios;
+
 use crate::common::{R, RW, Script, count, counters, vellum};
 use vellum_trace::event::{Advice, Change, Event, Map, MapKind};
 
