@@ -30,7 +30,7 @@ pub use chase::{CHAINS, pages as lines_of_pages};
 pub use clear::{LineTimes, Paced};
 pub use figure::Figure;
 pub use first::FirstTimes;
-pub use kernel::{FileTimes, HugeTimes, KernelTimes};
+pub use kernel::{CallTimes, FileTimes, HugeTimes, KernelTimes};
 pub use places::{PageChase, PlaceTimes};
 use topology::Topology;
 use translation::Translation;

@@ -1,13 +1,14 @@
 //! The measured loops on a simulated machine: the same acts in the same order, on less memory.
 
-use vellum::ObjectPart;
 use vellum::addr::Va;
 use vellum::space::{Access, Attrs, Placement, Rights};
+use vellum::vm::ObjectPart;
 use vellum_host::calibrate::{CHAINS, lines_of_pages};
 use vellum_sim::file::Machine;
 use vellum_sim::format::Format;
 use vellum_sim::{Options, Parts, Program};
 
+use super::calls::{CALLS, Calls, FEW, MANY};
 use crate::error::LabError;
 use crate::repro::fixture::{Fixture, Workload, boot};
 use crate::switches;
@@ -44,6 +45,16 @@ pub enum Loop {
     FileTouch,
     /// Such a page unmapped with its neighbours.
     FileUnmap,
+    /// A read of 16 bytes of a file.
+    ReadFew,
+    /// Each further line of a read of 64 KiB.
+    ReadLine,
+    /// A write of a page at the end of a file.
+    Grow,
+    /// Each page after the first of a write of 64 KiB there.
+    AddPage,
+    /// A page that a shorter file loses with its neighbours.
+    DropPage,
     /// A chase over one line of each page, and whether these lie in huge pages.
     Chase(usize, bool),
     /// The same by [`CHAINS`] chases at once, in small pages.
@@ -143,6 +154,20 @@ impl Workload for Timed {
                 let took = cpu.now() - start;
                 vm.objects().discard(object);
                 return Ok(took as f64 / PAGES as f64);
+            }
+            Loop::ReadFew | Loop::ReadLine | Loop::Grow | Loop::AddPage | Loop::DropPage => {
+                map(MANY)?;
+                each(AT, true, PAGE, MANY / PAGE)?;
+                let calls = Calls { vm, cpu, space, buffer: AT };
+                let call = |bytes, writes| calls.each(bytes, writes).map(|took| took.0);
+                let (lines, pages) = (MANY / 64, MANY / PAGE);
+                return Ok(match self.0 {
+                    Loop::ReadFew => call(FEW, false)?,
+                    Loop::ReadLine => (call(MANY, false)? - call(FEW, false)?) / lines as f64,
+                    Loop::Grow => call(PAGE, true)?,
+                    Loop::AddPage => (call(MANY, true)? - call(PAGE, true)?) / (pages - 1) as f64,
+                    _ => calls.each(MANY, true)?.1 / (CALLS * pages) as f64,
+                });
             }
             Loop::Map => {
                 let start = cpu.now();

@@ -9,6 +9,7 @@
 //! The text is kept in the user's cache folder, since a measurement takes some seconds and a table
 //! is to say the same tomorrow (`kept.rs`).
 
+mod calls;
 mod kept;
 mod loops;
 mod solve;
@@ -16,7 +17,7 @@ mod text;
 mod values;
 
 pub use kept::{Host, host, keep, keep_truth, truth, write_whole};
-pub use values::Values;
+pub use values::{CallPrices, Values};
 
 use vellum_host::calibrate::Computer;
 use vellum_sim::file::Machine;

@@ -54,6 +54,16 @@ pub fn solve(computer: &Computer) -> Result<Values, LabError> {
         price(Loop::FileTouch, file.touch, |v| v.map_file.get_or_insert(0.0))?;
         price(Loop::FileUnmap, file.unmap, |v| v.unmap_file.get_or_insert(0.0))?;
     }
+    if let Some(calls) = &kernel.calls {
+        price(Loop::ReadFew, calls.few, |v| &mut v.calls.get_or_insert_default().call)?;
+        // A line takes this or what it waits for, whichever is longer: so one step is not enough.
+        for _ in 0..3 {
+            price(Loop::ReadLine, calls.line, |v| &mut v.calls.get_or_insert_default().line)?;
+        }
+        price(Loop::AddPage, calls.add, |v| &mut v.calls.get_or_insert_default().add)?;
+        price(Loop::Grow, calls.grow, |v| &mut v.calls.get_or_insert_default().grow)?;
+        price(Loop::DropPage, calls.drop, |v| &mut v.calls.get_or_insert_default().drop)?;
+    }
     if let Some(huge) = &kernel.huge {
         price(Loop::HugeTouch, huge.touch, |v| v.large.get_or_insert(0.0))?;
         price(Loop::HugeUnmap, huge.unmap, |v| v.uncharge_large.get_or_insert(0.0))?;
@@ -226,6 +236,7 @@ mod tests {
         let kernel = &computer.kernel;
         let huge = kernel.huge.as_ref().expect("huge pages");
         let file = kernel.file.as_ref().expect("a file");
+        let calls = kernel.calls.as_ref().expect("calls");
         for (act, measured) in [
             (Loop::Map, kernel.map),
             (Loop::ZeroRead, kernel.zero_read),
@@ -234,6 +245,11 @@ mod tests {
             (Loop::Copy, kernel.copy),
             (Loop::FileTouch, file.touch),
             (Loop::FileUnmap, file.unmap),
+            (Loop::ReadFew, calls.few),
+            (Loop::ReadLine, calls.line),
+            (Loop::AddPage, calls.add),
+            (Loop::Grow, calls.grow),
+            (Loop::DropPage, calls.drop),
             (Loop::HugeTouch, huge.touch),
             (Loop::HugeUnmap, huge.unmap),
         ] {

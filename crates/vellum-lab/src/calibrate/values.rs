@@ -34,6 +34,23 @@ pub struct Values {
     pub map_file: Option<f64>,
     /// See [`map_file`](Values::map_file).
     pub unmap_file: Option<f64>,
+    /// What system calls on files take; not known where there was none.
+    pub calls: Option<CallPrices>,
     /// A line copied at copy-on-write.
     pub copy_line: f64,
+}
+
+/// Prices of system calls that move bytes.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct CallPrices {
+    /// The call.
+    pub call: f64,
+    /// A line that it moves.
+    pub line: f64,
+    /// A write that makes a file longer.
+    pub grow: f64,
+    /// A page of a file that comes into memory, and one that leaves it.
+    pub add: f64,
+    /// See [`add`](CallPrices::add).
+    pub drop: f64,
 }

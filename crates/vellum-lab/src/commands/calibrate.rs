@@ -6,7 +6,7 @@ use std::path::Path;
 use vellum_host::calibrate::{Computer, Figure};
 
 use super::output::print;
-use crate::calibrate::{Calibration, Values, calibrate, keep, write_whole};
+use crate::calibrate::{Calibration, CallPrices, Values, calibrate, keep, write_whole};
 use crate::cli::CalibrateArgs;
 use crate::error::LabError;
 
@@ -163,6 +163,15 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
             ("4 KiB of a file unmapped with its neighbours", file.unmap),
         ]);
     }
+    if let Some(calls) = &kernel.calls {
+        rows.extend([
+            ("16 bytes read from a file", calls.few),
+            ("line of a file, one of 1,024 read at once", calls.line),
+            ("4 KiB written at the end of a file", calls.grow),
+            ("4 KiB more written there", calls.add),
+            ("4 KiB cut from a file with its neighbours", calls.drop),
+        ]);
+    }
     if let Some(huge) = &kernel.huge {
         rows.extend([
             ("first store to 2 MiB", huge.touch),
@@ -172,7 +181,9 @@ fn figures(computer: &Computer) -> Vec<(&'static str, Figure)> {
     rows
 }
 
-fn derived(values: &Values) -> [(&'static str, f64); 10] {
+fn derived(values: &Values) -> [(&'static str, f64); 15] {
+    let calls = values.calls.as_ref();
+    let of = |price: fn(&CallPrices) -> f64| calls.map_or(f64::NAN, price);
     [
         ("a page walk beside its reads", values.walk_start),
         ("a call that makes or unmakes a mapping", values.call),
@@ -182,6 +193,11 @@ fn derived(values: &Values) -> [(&'static str, f64); 10] {
         ("2 MiB that are given back", values.uncharge_large.unwrap_or(f64::NAN)),
         ("a page of a file that comes to be mapped", values.map_file.unwrap_or(f64::NAN)),
         ("a page of a file that is mapped no longer", values.unmap_file.unwrap_or(f64::NAN)),
+        ("a call that moves bytes", of(|calls| calls.call)),
+        ("a line that it moves", of(|calls| calls.line)),
+        ("a write that makes a file longer", of(|calls| calls.grow)),
+        ("a page of a file that comes into memory", of(|calls| calls.add)),
+        ("a page of a file that leaves memory", of(|calls| calls.drop)),
         ("a line copied at copy-on-write", values.copy_line),
         ("a fault served by 2 MiB, beside the fault", values.large.unwrap_or(f64::NAN)),
     ]

@@ -33,12 +33,16 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             Ok(())
         }
         Change::Map(m) => map(s, m),
-        Change::Unmap { mapping, offset, len } => on(s, *mapping, *offset, *len, |va, len| {
-            let done = s.vm.unmap(s.space, va, len);
-            done.inspect(|()| s.remapped(va.0, |r| r.unmap((va.0, va.0 + len))))
-        }),
+        Change::Unmap { mapping, offset, len } => {
+            s.cut(*mapping, *offset, *len);
+            on(s, *mapping, *offset, *len, |va, len| {
+                let done = s.vm.unmap(s.space, va, len);
+                done.inspect(|()| s.remapped(va.0, |r| r.unmap((va.0, va.0 + len))))
+            })
+        }
         Change::Protect { mapping, offset, len, prot } => {
             s.maps.borrow_mut().give(*mapping, *prot);
+            s.cut(*mapping, *offset, *len);
             on(s, *mapping, *offset, *len, |va, len| {
                 let rights = rights(*prot);
                 let change = |attrs: &mut Attrs| attrs.rights = rights;
@@ -145,6 +149,7 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
         return Ok(());
     }
     let len = m.len.next_multiple_of(4096);
+    m.inside.into_iter().for_each(|(old, offset)| s.cut(old, offset, len));
     let placement = match (m.inside, s.layout) {
         (Some((old, offset)), Layout::Placed) => {
             let base = s.maps.borrow().get(old).map(|p| p.base);
@@ -219,6 +224,7 @@ fn remap<F: Format>(
     len: u64,
     new: u32,
 ) -> Result<(), LabError> {
+    s.cut(old, offset, len);
     let target = s.moving.borrow_mut().remove(&new);
     let from = s.maps.borrow().get(old).map(|p| p.base);
     let (Some(m), Some(base)) = (target, from) else {

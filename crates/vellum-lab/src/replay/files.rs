@@ -10,7 +10,7 @@
 //! memory.
 
 use std::cell::RefMut;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use vellum::addr::Va;
@@ -87,6 +87,8 @@ pub struct Files {
     limits: BTreeMap<Key, u64>,
     /// How Linux would keep them.
     folios: BTreeMap<u32, Folios>,
+    /// Where a mapping was cut, by its number and offset: something else may lie behind it.
+    cuts: BTreeSet<(u32, u64)>,
     /// What was read before the program began, which is none of its own.
     pub before: Before,
 }
@@ -352,7 +354,20 @@ impl<F: Format> Session<'_, '_, F> {
         let end = start.checked_add((folio.end - folio.start) * PAGE)?;
         let fits = base <= start && end <= base.saturating_add(len.next_multiple_of(PAGE));
         let one_table = start / TABLE == (end - 1) / TABLE;
+        let cut = || {
+            let inside = (mapping, start - base + 1)..(mapping, end - base);
+            self.files.borrow().cuts.range(inside).next().is_some()
+        };
+        let fits = fits && !cut();
         (fits && one_table).then_some(FolioPart { start: Va(start), bytes: end - start, write })
+    }
+
+    /// A part of a mapping is not as the rest any more.
+    pub(super) fn cut(&self, mapping: u32, offset: u64, len: u64) {
+        if self.folio_ahead > 0 {
+            let ends = [offset, offset.saturating_add(len).next_multiple_of(PAGE)];
+            self.files.borrow_mut().cuts.extend(ends.map(|end| (mapping, end)));
+        }
     }
 
     /// A fault was served: maps the rest of its folio.
@@ -369,11 +384,15 @@ impl<F: Format> Session<'_, '_, F> {
         let (key, end) = (Key::File(file), offset.saturating_add(bytes));
         let object = self.object(key, None)?;
         self.warm(key, &object, (offset, end));
-        let mut buffer = vec![0; PIECE.min(bytes as usize)];
+        self.vm.machine().in_file_call(|| self.read_object(&object, offset, end))
+    }
+
+    fn read_object(&self, object: &Object, offset: u64, end: u64) -> Result<(), LabError> {
+        let mut buffer = vec![0; PIECE.min((end - offset) as usize)];
         let mut at = offset;
         while at < end && !interrupt::requested() {
             let piece = PIECE.min((end - at) as usize);
-            let (read, result) = self.vm.objects().read(&object, at, &mut buffer[..piece]);
+            let (read, result) = self.vm.objects().read(object, at, &mut buffer[..piece]);
             at += read as u64;
             match result {
                 Err(ObjectError::NoMemory) if self.evict_files() => {}
@@ -393,12 +412,22 @@ impl<F: Format> Session<'_, '_, F> {
         if let Some(mut folios) = self.folios(file) {
             folios.write(offset, bytes);
         }
-        self.reach(&object, end)?;
-        let buffer = vec![0; PIECE.min(bytes as usize)];
+        let machine = self.vm.machine();
+        machine.in_file_call(|| {
+            if machine.prices_file_calls() && self.vm.objects().usage(&object).bytes < end {
+                machine.grow_call();
+            }
+            self.reach(&object, end)?;
+            self.write_object(&object, offset, end)
+        })
+    }
+
+    fn write_object(&self, object: &Object, offset: u64, end: u64) -> Result<(), LabError> {
+        let buffer = vec![0; PIECE.min((end - offset) as usize)];
         let mut at = offset;
         while at < end && !interrupt::requested() {
             let piece = PIECE.min((end - at) as usize);
-            let (written, result) = self.vm.objects().write(&object, at, &buffer[..piece]);
+            let (written, result) = self.vm.objects().write(object, at, &buffer[..piece]);
             at += written as u64;
             match result {
                 Err(ObjectError::NoMemory) if self.evict_files() => {}
@@ -481,6 +510,17 @@ impl<F: Format> Session<'_, '_, F> {
         // Nobody knows which pages stay; all are taken to be read anew.
         self.files.borrow_mut().folios.values_mut().for_each(Folios::clear);
         evicted > 0
+    }
+
+    /// There are no clean pages: those that folios made dirty, though nobody wrote to them, are
+    /// written to the disk with all others. Says whether there are clean ones now.
+    pub(super) fn write_files(&self) -> bool {
+        let all: Vec<Rc<Object>> = self.files.borrow().objects.values().cloned().collect();
+        let write = |object: &Rc<Object>| {
+            let dirty = self.vm.objects().usage(object).dirty_pages > 0;
+            dirty && self.vm.objects().sync(object, 0, u64::MAX).is_ok()
+        };
+        self.folio_ahead > 0 && all.iter().filter(|object| write(object)).count() > 0
     }
 
     fn bad_file(&self, error: ObjectError) -> LabError {

@@ -76,11 +76,12 @@ impl Folios {
         }
     }
 
-    /// Makes one folio at a page that lies in none, or pages in a row; gives its end.
+    /// Makes a folio at a page that lies in none, or several of the same order; gives their end.
     fn make(&mut self, at: u64, most: u32, end: u64) -> u64 {
         let end = end.min(self.gap_end(at));
         let order = most.min(at.trailing_zeros()).min((end - at).ilog2());
-        let end = if most == 0 { end } else { at + (1 << order) };
+        let alike = if order == most { (end - at) >> order } else { 1 };
+        let end = at + (alike << order);
         self.put(at..end, order);
         end
     }
@@ -93,8 +94,11 @@ impl Folios {
             let behind = match self.run(page) {
                 Some(run) => run.end,
                 None => {
-                    let most = (end - at).ilog2().saturating_sub(PAGE_SHIFT).min(MOST);
-                    self.make(page, most, page + (1 << most))
+                    let left = end - at;
+                    let most = left.ilog2().saturating_sub(PAGE_SHIFT).min(MOST);
+                    // Each is as long as what is left, up to the longest.
+                    let pages = if most == MOST { left >> PAGE_SHIFT } else { 1 << most };
+                    self.make(page, most, page + pages)
                 }
             };
             at = behind.saturating_mul(1 << PAGE_SHIFT);
@@ -103,6 +107,9 @@ impl Folios {
 
     /// Pages are in the cache no more. A folio of which only a part goes is kept in pieces.
     pub fn forget(&mut self, pages: Range<u64>) {
+        if pages.is_empty() {
+            return;
+        }
         let before = self.runs.range(..pages.start).next_back().map(|(start, _)| *start);
         let inside = self.runs.range(pages.clone()).map(|(start, _)| *start);
         for start in before.into_iter().chain(inside).collect::<Vec<_>>() {
@@ -187,6 +194,17 @@ mod tests {
         }
         let mut folios = Folios::new(8192);
         assert_eq!(faults(&mut folios, 8192, 2048), 8192);
+    }
+
+    /// What goes may be less than a page, and what comes more than there is memory.
+    #[test]
+    fn nothing_and_very_much_are_parts_of_a_file_too() {
+        let mut folios = Folios::new(16);
+        folios.forget(3..3);
+        folios.write(0, 1 << 62);
+        assert_eq!(folios.fault(1 << 40, 1 << 50, 32), Some(1 << 40..(1 << 40) + 512));
+        folios.forget(20..1 << 51);
+        assert_eq!(folios.runs.len(), 2);
     }
 
     /// Folios lie apart, are aligned, and hold what was asked for, whatever is done.

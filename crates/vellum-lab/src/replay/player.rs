@@ -9,7 +9,7 @@ use vellum::error::FaultError;
 use vellum::space::{Access, Page};
 use vellum_sim::format::Format;
 use vellum_sim::{Cpu, Kind};
-use vellum_trace::event::Event;
+use vellum_trace::event::{Change, Event};
 
 use super::calls;
 use super::counters::Part;
@@ -173,6 +173,13 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                         break SliceEnd::Blocked(Wait::All(number));
                     }
                     self.in_kernel = false;
+                    if matches!(change, Change::FileRead { .. } | Change::FileWrite { .. })
+                        && session.vm.machine().prices_file_calls()
+                    {
+                        // What it moves in the program's memory is told next.
+                        self.in_kernel = true;
+                        self.cpu.syscall();
+                    }
                     calls::call(session, change)?;
                     session.maps.borrow_mut().done(change, number);
                     if is_barrier(change) {
@@ -305,7 +312,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         let s = self.session;
         loop {
             match s.vm.fault(s.space, va, access) {
-                Err(FaultError::NoMemory) if s.evict_files() => {}
+                Err(FaultError::NoMemory) if s.evict_files() || s.write_files() => {}
                 served => {
                     s.remapped(va.0, |regions| regions.touch(va.0));
                     return served.map(drop);
@@ -401,11 +408,10 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                 let place = (here.mapping, here.offset);
                 self.serve(place, Va(va), if write { Access::Write } else { Access::Read })?;
             }
-            if write {
-                s.vm.copy_in(s.space, Va(va), bytes)
-            } else {
-                s.vm.copy_out(s.space, Va(va), bytes)
-            }
+            s.vm.machine().in_file_call(|| match write {
+                true => s.vm.copy_in(s.space, Va(va), bytes),
+                false => s.vm.copy_out(s.space, Va(va), bytes),
+            })
         })();
         match result {
             Ok(()) => Ok(Ok(())),

@@ -3,7 +3,7 @@
 use vellum::machine::Work;
 
 use super::access::{PageFault, Seen, Trap};
-use super::{Account, Kind};
+use super::{Account, Kind, Price};
 use crate::format::Format;
 use crate::machine::SimMachine;
 use crate::oracle::{Rule, Stop};
@@ -135,11 +135,14 @@ impl<'a, F: Format> Cpu<'a, F> {
     /// Charges a system call that is none of the library's verbs.
     pub fn syscall(&self) {
         self.sim.act(|s, c| {
-            let cost = s.costs.work[Work::Call as usize];
+            let (cost, moving) = (s.costs.work[Work::Call as usize], s.costs.file_call);
             let cpu = &mut s.cpus[c];
             let before = cpu.switch(Account::Call);
             cpu.core.serialize();
-            cpu.work(Work::Call, cost);
+            match moving {
+                Some(cost) => cpu.charge(Price::FileCall, cost),
+                None => cpu.work(Work::Call, cost),
+            }
             cpu.switch(before);
         });
         self.sim.point();

@@ -195,6 +195,8 @@ pub(crate) struct CpuState {
     pub verb: Option<Verb>,
     /// The page of an object whose entry a fault has taken out.
     pub lifted: Option<u64>,
+    /// It is in a system call that moves bytes, which has a price of its own.
+    pub moves: Moves,
     /// How it maps pages of files.
     pub folio: FolioMapping,
     pub preempt_off: u32,
@@ -204,6 +206,17 @@ pub(crate) struct CpuState {
     pub stop_pending: bool,
     /// What it does now counts as done before the run.
     pub beforehand: bool,
+}
+
+/// Whether a CPU is in a system call that moves bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moves {
+    /// It is not.
+    Nothing,
+    /// It is, and waits for the first line.
+    First,
+    /// It is, and has begun: lines that follow are on their way.
+    More,
 }
 
 /// How a CPU maps pages of files.
@@ -249,6 +262,7 @@ impl CpuState {
             depth: 0,
             verb: None,
             lifted: None,
+            moves: Moves::Nothing,
             folio: FolioMapping::default(),
             preempt_off: 0,
             cleared_to: u64::MAX,

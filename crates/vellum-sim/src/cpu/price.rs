@@ -49,6 +49,11 @@ pub(crate) enum Price {
     UnchargeLarge,
     MapFile,
     UnmapFile,
+    FileCall,
+    FileLine,
+    GrowCall,
+    AddFile,
+    DropFile,
     Disk,
     /// Other CPUs, or the disk, are waited for.
     Waiting,
@@ -88,6 +93,11 @@ const KEYS: [&str; Price::Fault as usize] = [
     "costs.uncharge_large",
     "costs.map_file",
     "costs.unmap_file",
+    "costs.file_call",
+    "costs.file_line",
+    "costs.grow_call",
+    "costs.add_file",
+    "costs.drop_file",
     "disk.cpu",
     "waiting",
 ];

@@ -20,10 +20,10 @@ impl Tails {
         !self.0.is_empty() && self.0.contains(&frame)
     }
 
-    /// A page is mapped. Whether it is the one that counts.
+    /// A page is mapped. Whether it counts: by itself it does, wherever else its folio is mapped.
     pub(crate) fn map(&mut self, cpu: &mut FolioMapping, frame: u64) -> bool {
         if cpu.pages == 0 {
-            return !self.has(frame);
+            return true;
         }
         let counts = cpu.mapped.is_multiple_of(cpu.pages);
         cpu.mapped += 1;

@@ -3,7 +3,7 @@
 use vellum::machine::{Machine, PageAnswer, PageRun};
 
 use super::{Files, Request};
-use crate::cpu::{FolioMapping, Price};
+use crate::cpu::{FolioMapping, Moves, Price};
 use crate::format::Format;
 use crate::machine::ram::PAGE;
 use crate::machine::{SimMachine, SimState};
@@ -117,8 +117,8 @@ impl<F: Format> SimMachine<F> {
         result
     }
 
-    /// Runs `act`, in which this CPU maps pages of files in folios of so many. The first page that is
-    /// mapped of each costs what a page does, the others nothing; unmapping costs the same.
+    /// Runs `act`, in which this CPU maps pages of files in folios of so many. The first page that
+    /// is mapped of each costs what a page does, the others nothing; unmapping costs the same.
     pub fn in_folios<R>(&self, pages: u64, act: impl FnOnce() -> R) -> R {
         let c = self.current.get();
         let set = |to| self.state.with(|s: &mut SimState<F>| s.cpus[c].folio = to);
@@ -126,5 +126,30 @@ impl<F: Format> SimMachine<F> {
         let result = act();
         set(FolioMapping::default());
         result
+    }
+
+    /// Whether system calls that move bytes have a price of their own, and each is told by
+    /// [`Cpu::syscall`](crate::Cpu::syscall).
+    pub fn prices_file_calls(&self) -> bool {
+        self.state.with(|s| s.costs.file_call.is_some())
+    }
+
+    /// Runs `act`, in which this CPU moves bytes for a system call that was told: where such calls
+    /// have a price, verbs of the library in it are no calls.
+    pub fn in_file_call<R>(&self, act: impl FnOnce() -> R) -> R {
+        let (c, priced) = (self.current.get(), self.prices_file_calls());
+        let set = |to| self.state.with(|s| s.cpus[c].moves = to);
+        if priced {
+            set(Moves::First);
+        }
+        let result = act();
+        set(Moves::Nothing);
+        result
+    }
+
+    /// A write makes a file longer.
+    pub fn grow_call(&self) {
+        let c = self.current.get();
+        self.state.with(|s| s.cpus[c].charge(Price::GrowCall, s.costs.grow_call));
     }
 }

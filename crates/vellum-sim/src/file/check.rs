@@ -191,6 +191,11 @@ impl Machine {
             costs.uncharge_large,
             costs.map_file,
             costs.unmap_file,
+            costs.file_call.unwrap_or(Ticks::ZERO),
+            costs.file_line.unwrap_or(Ticks::ZERO),
+            costs.grow_call,
+            costs.add_file,
+            costs.drop_file,
         ];
         let tlb = [&self.tlb.l1i, &self.tlb.l1d, &self.tlb.l2].map(|t| self.ticks(&t.latency));
         let others = [
@@ -425,6 +430,15 @@ impl Machine {
             if time.is_some_and(|time| time == Ticks::ZERO || time.cycles() > MAX_CYCLES) {
                 let mend = format!("give at most {MAX_CYCLES} cycles, or leave it out");
                 return wrong(key, "no time between two lines, or a time of seconds", mend);
+            }
+        }
+        let costs = &self.costs;
+        for (key, there) in
+            [("file_line", costs.file_line.is_some()), ("grow_call", costs.grow_call.is_some())]
+        {
+            if there && costs.file_call.is_none() {
+                let mend = "name both, or neither";
+                return wrong(format!("costs.{key}"), "named without costs.file_call", mend);
             }
         }
         if first.refill_dirty.is_some() && first.refill.is_none() {

@@ -45,6 +45,11 @@ pub struct Costs {
     pub uncharge_large: Ticks,
     pub map_file: Ticks,
     pub unmap_file: Ticks,
+    pub file_call: Option<Ticks>,
+    pub file_line: Option<Ticks>,
+    pub grow_call: Ticks,
+    pub add_file: Ticks,
+    pub drop_file: Ticks,
     /// Price of each kind of work, in the order of `WorkCosts`' fields, which is that of the
     /// library's `Work`.
     pub work: [Ticks; WORK_COSTS],
@@ -237,6 +242,11 @@ impl Machine {
             uncharge_large: optional(&c.uncharge_large),
             map_file: optional(&c.map_file),
             unmap_file: optional(&c.unmap_file),
+            file_call: c.file_call.as_ref().map(t),
+            file_line: c.file_line.as_ref().map(t),
+            grow_call: optional(&c.grow_call),
+            add_file: optional(&c.add_file),
+            drop_file: optional(&c.drop_file),
             work: work.map(t),
         }
     }

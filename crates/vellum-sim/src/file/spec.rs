@@ -378,6 +378,18 @@ pub struct CostSpec {
     pub map_file: Option<Constant<Duration>>,
     /// A base page of an object that an entry maps no longer. Left out: nothing.
     pub unmap_file: Option<Constant<Duration>>,
+    /// A system call that moves bytes between a program and the kernel, beside the bytes. Left out:
+    /// `work.call`, for the call and for each verb that it takes.
+    pub file_call: Option<Constant<Duration>>,
+    /// A line that such a call moves, where caches hold it. Left out: `copy_line`, once where it is
+    /// read and once where it is written.
+    pub file_line: Option<Constant<Duration>>,
+    /// A write that makes a file longer, beside the call and the pages. Left out: nothing.
+    pub grow_call: Option<Constant<Duration>>,
+    /// A base page of an object that comes into memory. Left out: nothing.
+    pub add_file: Option<Constant<Duration>>,
+    /// A base page of an object that leaves memory. Left out: nothing.
+    pub drop_file: Option<Constant<Duration>>,
     /// Kernel work, piece by piece.
     pub work: WorkCosts,
 }

@@ -5,7 +5,7 @@ use vellum::machine::{Stores, Use, Verb, Work};
 
 use super::SimState;
 use crate::cache::{Agent, Kind, Level};
-use crate::cpu::{Account, PRICES, Price};
+use crate::cpu::{Account, Moves, PRICES, Price};
 use crate::format::{Format, Meaning};
 use crate::memory::{Moved, Ticks};
 use crate::oracle::{Bug, Note};
@@ -64,6 +64,9 @@ impl<F: Format> SimState<F> {
     /// Pieces of work were done.
     #[inline]
     pub(crate) fn work(&mut self, c: usize, work: Work, count: u64) {
+        if work == Work::Call && self.cpus[c].moves != Moves::Nothing {
+            return;
+        }
         let cost = self.costs.work[work as usize] * count;
         self.cpus[c].work(work, cost);
     }
@@ -74,6 +77,12 @@ impl<F: Format> SimState<F> {
         self.disk.tails.forget(first, order);
         let (price, cost) = match (to, order) {
             (Use::Data, Order::BASE) => (Price::ChargePage, self.costs.charge_page),
+            (Use::Object, Order::BASE) if was != Some(Use::Object as u8) => {
+                (Price::AddFile, self.costs.add_file)
+            }
+            (_, Order::BASE) if was == Some(Use::Object as u8) => {
+                (Price::DropFile, self.costs.drop_file)
+            }
             _ if was != Some(Use::Data as u8) => return,
             (_, Order::BASE) => (Price::UnchargePage, self.costs.uncharge_page),
             (Use::Data, _) => return,
@@ -157,6 +166,9 @@ impl<F: Format> SimState<F> {
             self.contents.clear(pfn);
         }
         self.forget_written();
+        if self.cpus[c].beforehand {
+            return;
+        }
         let lines = frames * LINES;
         let cpu = &mut self.cpus[c];
         let before = cpu.switch(Account::Clear);
@@ -251,6 +263,18 @@ impl<F: Format> SimState<F> {
         let lines =
             pfn * LINES + offset as u64 / 64..=pfn * LINES + (offset + length - 1) as u64 / 64;
         let (mut charges, mut buffers) = ([Ticks::ZERO; PRICES], 1);
+        let moves = self.cpus[c].moves;
+        if moves == Moves::More {
+            buffers = u64::from(self.cpus[c].core.fill_buffers());
+        }
+        let (copy, copies) = match moves {
+            Moves::Nothing => (Price::Copy, self.costs.copy_line),
+            Moves::First | Moves::More => match self.costs.file_line {
+                // Half of it here, and half where it comes from or goes to.
+                Some(line) => (Price::FileLine, Ticks(line.0 / 2)),
+                None => (Price::Copy, self.costs.copy_line),
+            },
+        };
         for line in lines {
             let served = self.caches.access(c, Agent::Kernel, line, kind);
             let mut latency = self.caches.latency(served.level);
@@ -258,8 +282,8 @@ impl<F: Format> SimState<F> {
                 let cpu = &self.cpus[c];
                 latency += self.memory.read(cpu.core.now(), cpu.node, line);
             }
-            let (waits, copies) = (Ticks(latency.0 / buffers), self.costs.copy_line);
-            let bound = if waits > copies { Price::of_level(served.level) } else { Price::Copy };
+            let waits = Ticks(latency.0 / buffers);
+            let bound = if waits > copies { Price::of_level(served.level) } else { copy };
             charges[bound as usize] += waits.max(copies);
             buffers = u64::from(self.cpus[c].core.fill_buffers());
             if served.write_backs > 0 {
@@ -267,6 +291,9 @@ impl<F: Format> SimState<F> {
             }
         }
         let cpu = &mut self.cpus[c];
+        if moves == Moves::First {
+            cpu.moves = Moves::More;
+        }
         cpu.core.advance(charges.iter().copied().sum());
         cpu.sums().iter_mut().zip(charges).for_each(|(sum, time)| *sum += time);
         cpu.forget_lines();

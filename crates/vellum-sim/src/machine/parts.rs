@@ -83,6 +83,16 @@ pub struct Costs {
     pub map_file: Ticks,
     /// A base page of an object that an entry maps no longer.
     pub unmap_file: Ticks,
+    /// A system call that moves bytes, if it is not as any other.
+    pub file_call: Option<Ticks>,
+    /// A line that it moves, where caches hold it, if it is not copied as elsewhere.
+    pub file_line: Option<Ticks>,
+    /// A write that makes a file longer.
+    pub grow_call: Ticks,
+    /// A base page of an object that comes into memory.
+    pub add_file: Ticks,
+    /// A base page of an object that leaves memory.
+    pub drop_file: Ticks,
     /// A hit in the second-level TLB.
     pub stlb_hit: Ticks,
     /// A walk, beside its reads.
@@ -121,6 +131,11 @@ impl Costs {
             uncharge_large: Ticks::ZERO,
             map_file: Ticks::ZERO,
             unmap_file: Ticks::ZERO,
+            file_call: None,
+            file_line: None,
+            grow_call: Ticks::ZERO,
+            add_file: Ticks::ZERO,
+            drop_file: Ticks::ZERO,
             stlb_hit: t,
             walk_start: Ticks::ZERO,
             sched_point: t,
@@ -235,6 +250,11 @@ impl Parts {
                 uncharge_large: c.uncharge_large,
                 map_file: c.map_file,
                 unmap_file: c.unmap_file,
+                file_call: c.file_call,
+                file_line: c.file_line,
+                grow_call: c.grow_call,
+                add_file: c.add_file,
+                drop_file: c.drop_file,
                 stlb_hit: file.ticks(&file.tlb.l2.latency),
                 walk_start: file
                     .tlb

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::common::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::entry::{Codec, Entry};
-use vellum::machine::{Machine as _, Scope, Stores, Use, Verb};
+use vellum::machine::{Hooks as _, Machine as _, Scope, Stores, Use, Verb, Work};
 use vellum_sim::cache::{Index, Policy, PrefetchShape};
 use vellum_sim::file::{self, Machine, MachineError};
 use vellum_sim::format::{Format, X86};
@@ -154,7 +154,13 @@ fn a_part_of_a_file_laid_over_a_machine_replaces_its_constants_and_adds_what_it_
 
 #[test]
 fn what_is_charged_for_pages_may_be_left_out_and_is_charged_once_each_way() {
-    let costs = [("charge_page", 700), ("uncharge_page", 300), ("uncharge_large", 5000)];
+    let costs = [
+        ("charge_page", 700),
+        ("uncharge_page", 300),
+        ("uncharge_large", 5000),
+        ("add_file", 90),
+        ("drop_file", 20),
+    ];
     let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
     let charged = tiny_with("[costs.work]", &lines).expect("valid");
     let plain = file::preset("tiny").expect("valid");
@@ -172,6 +178,9 @@ fn what_is_charged_for_pages_may_be_left_out_and_is_charged_once_each_way() {
         (Order::BASE, &[Use::Data, Use::Free], 1000),
         (Order::BASE, &[Use::Data, Use::Pending, Use::Free], 1000),
         (Order::BASE, &[Use::Table, Use::Free], 0),
+        (Order::BASE, &[Use::Object], 90),
+        (Order::BASE, &[Use::Object, Use::Free], 110),
+        (Order::HUGE, &[Use::Object, Use::Free], 0),
         (Order::HUGE, &[Use::Data], 0),
         (Order::HUGE, &[Use::Data, Use::Free], 5000),
         (Order::HUGE, &[Use::Table, Use::Free], 0),
@@ -274,6 +283,49 @@ fn a_page_of_an_object_that_a_fault_takes_out_and_puts_back_is_the_same_page() {
         let (with, without) = (took(&charged, other), took(&plain, other));
         assert_eq!(with.0 - without.0, cycles, "another: {other}");
         assert_eq!([0, 1].map(|n: usize| with.1[n] - without.1[n]), [700, 0], "in no tree");
+    }
+}
+
+#[test]
+fn a_call_that_moves_bytes_may_have_a_price_and_is_then_the_only_call() {
+    let costs = [("file_call", 500), ("file_line", 40), ("grow_call", 60)];
+    let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
+    let priced = tiny_with("[costs.work]", &lines).expect("valid");
+    let plain = file::preset("tiny").expect("valid");
+    let (call, copy) = (plain.costs().work[Work::Call as usize], plain.costs().copy_line);
+    // A call told by the program; one of the library's alone, and inside; lines in caches moved
+    // alone, and inside; a file that becomes longer.
+    let took = |machine: &Machine| {
+        let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
+        let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
+            let time = |act: &dyn Fn()| {
+                let start = cpu.now();
+                act();
+                cpu.now() - start
+            };
+            let call = || sim.work(Work::Call, 1);
+            // SAFETY: a frame of the machine that nobody uses.
+            let move_lines = || unsafe { sim.read(Pfn(512), 0, &mut [0; 1024]) };
+            sim.zero_out(Pfn(512), 1);
+            move_lines();
+            [
+                time(&|| cpu.syscall()),
+                time(&call),
+                time(&|| sim.in_file_call(call)),
+                time(&move_lines),
+                time(&|| sim.in_file_call(move_lines)),
+                time(&|| sim.grow_call()),
+                time(&call),
+            ]
+        };
+        sim.solo(0, run).expect("nothing forbidden")
+    };
+    let (call, copies) = (call.cycles(), 16 * copy.cycles());
+    assert_eq!(took(&plain), [call, call, call, copies, copies, 0, call]);
+    assert_eq!(took(&priced), [500, call, 0, copies, 16 * 20, 60, call]);
+    for key in ["file_line", "grow_call"] {
+        let message = tiny_with("[costs.work]", &line(key, "9")).expect_err("refused").to_string();
+        assert!(message.contains(&format!("costs.{key}")) && message.contains("both"), "{message}");
     }
 }
 

@@ -15,10 +15,16 @@ use std::ptr;
 /// Bytes that are written by one call.
 const PIECE: usize = 64 << 10;
 const PAGE: usize = 4096;
+/// KiB that are told at least and at most: a page is read in any case, and a replay takes 1 GiB.
+const LEAST: u64 = 4;
+const MOST: u64 = 1 << 20;
 
 /// How much the kernel reads ahead of the files of that directory, as `8192K`, if its faults map
 /// whole folios there; empty if they map pages, or if nothing can be told.
 pub fn read_ahead(directory: &Path) -> String {
+    if !may_write() {
+        return String::new();
+    }
     let mut unnamed = OpenOptions::new();
     unnamed.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
     let Ok(file) = unnamed.open(directory) else { return String::new() };
@@ -26,13 +32,19 @@ pub fn read_ahead(directory: &Path) -> String {
         (Some(true), Ok(about)) => {
             let device = (libc::major(about.dev()), libc::minor(about.dev()));
             let file = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device.0, device.1);
-            Some(host_text(&file))
-                .filter(|kib| !kib.is_empty())
-                .map(|kib| kib + "K")
-                .unwrap_or_default()
+            let kib = host_text(&file).parse::<u64>();
+            kib.map_or_else(|_| String::new(), |kib| format!("{}K", kib.clamp(LEAST, MOST)))
         }
         _ => String::new(),
     }
+}
+
+/// Whether a file may become so long; a process that is not allowed to is ended by the attempt.
+fn may_write() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills in our structure.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
+    asked && limit.rlim_cur >= PIECE as u64
 }
 
 /// Whether stores to the pages of a folio take fewer faults than there are pages. Nothing if the

@@ -191,7 +191,12 @@ impl<M: Machine> ObjectIo<'_, M> {
         token: &mut Token<H>,
     ) -> Result<Put, NoMemory> {
         let record = self.object(object);
-        let mut most = ask.pages.min(RUN_PAGES as u64) as usize;
+        // No frames for what lies past the end.
+        let left = record.pages().saturating_sub(ask.first);
+        if left == 0 {
+            return Ok(Put { pfn: Pfn(0), pages: 0, end: Some(InsertError::Index), run: None });
+        }
+        let mut most = ask.pages.min(RUN_PAGES as u64).min(left) as usize;
         let mut pages = [(Pfn(0), 0); RUN_PAGES];
         let (put, end) = loop {
             let _in_hand = self.hands.begin(&self.machine);

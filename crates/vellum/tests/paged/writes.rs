@@ -31,6 +31,22 @@ fn only_dirty<C: Arch>() {
     f.end([]);
 }
 
+on_both!(appended, a_page_at_the_end_takes_no_frames_for_what_lies_past_it);
+
+fn appended<C: Arch>() {
+    let f = paged_ahead::<C>(0, 32);
+    let objects = f.fx.vm.objects();
+    let before = f.fx.count(Counter::Alloc);
+    for page in 0..64 {
+        objects.resize(&f.object, (page + 1) * KIB4).unwrap();
+        assert_eq!(objects.write(&f.object, page * KIB4, &[7; 4096]), (4096, Ok(())));
+    }
+    // And nodes of the trie.
+    let taken = f.fx.count(Counter::Alloc) - before;
+    assert!((64..72).contains(&taken), "{taken} frames for 64 pages");
+    f.end([]);
+}
+
 on_both!(ranges, sync_writes_its_range_and_long_runs_in_parts);
 
 fn ranges<C: Arch>() {

@@ -211,6 +211,13 @@ fn costs(t: &mut Text, computer: &Computer, values: &Values) {
     if let (Some(value), Some(file)) = (values.unmap_file, &kernel.file) {
         t.left("unmap_file", value, file.unmap);
     }
+    if let (Some(price), Some(calls)) = (&values.calls, &kernel.calls) {
+        t.left("file_call", price.call, calls.few);
+        t.left("file_line", price.line, calls.line);
+        t.left("grow_call", price.grow, calls.grow);
+        t.left("add_file", price.add, calls.add);
+        t.left("drop_file", price.drop, calls.drop);
+    }
     if let (Some(value), Some(huge)) = (values.uncharge_large, &kernel.huge) {
         t.left("uncharge_large", value, huge.unmap);
     }
@@ -251,7 +258,7 @@ pub(super) mod tests {
 
     use vellum_host::calibrate::topology::{CacheShape, NodeShape, Topology};
     use vellum_host::calibrate::{
-        FileTimes, FirstTimes, HugeTimes, LineTimes, Paced, PlaceTimes, translation,
+        CallTimes, FileTimes, FirstTimes, HugeTimes, LineTimes, Paced, PlaceTimes, translation,
     };
     use vellum_sim::cache::{Index, Policy};
     use vellum_sim::memory::Ticks;
@@ -320,6 +327,13 @@ pub(super) mod tests {
                 copy: figure(2000.0),
                 unmap: figure(150.0),
                 file: Some(FileTimes { touch: figure(180.0), unmap: figure(130.0) }),
+                calls: Some(CallTimes {
+                    few: figure(400.0),
+                    line: figure(3.0),
+                    grow: figure(6000.0),
+                    add: figure(1200.0),
+                    drop: figure(600.0),
+                }),
                 huge: Some(HugeTimes {
                     touch: figure(100_000.0),
                     unmap: figure(400.0),

@@ -1,7 +1,7 @@
 //! Folios, in which Linux's page cache keeps files: what a fault maps, and what it costs.
 
-use crate::common::{RW, Script, Temporary, count, counters, vellum};
-use vellum_trace::event::{Advice, Change, MapKind};
+use crate::common::{R, RW, Script, Temporary, count, counters, vellum};
+use vellum_trace::event::{Advice, Change, Map, MapKind};
 
 type Counters = serde_json::Map<String, serde_json::Value>;
 
@@ -102,6 +102,76 @@ fn folios_end_with_what_they_hold() {
     let m = s.map_file(file, PAGES, MapKind::FileShared);
     s.touch(m, 0..64);
     assert_eq!(faults(&s, "8M"), [64, 64], "cut and made longer");
+}
+
+/// Advice on less than a page, and a write of more than there is memory for.
+#[test]
+fn parts_of_a_file_may_be_shorter_than_a_page_and_longer_than_memory() {
+    let (mut s, file) = written(64);
+    for bytes in [0, 200] {
+        s.call(Change::FileAdvise { file, offset: 100, bytes, advice: 4 });
+    }
+    let m = s.map_file(file, PAGES, MapKind::FileShared);
+    s.touch(m, 0..64);
+    assert_eq!(faults(&s, "8M"), [64, 4]);
+
+    let mut s = Script::new();
+    let file = s.new_file(0);
+    s.call(Change::FileWrite { file, offset: 0, bytes: 1 << 62 });
+    let trace = s.file("folios-long.vt");
+    let args = ["run", "--machine", "tiny", "--set", "file.folios=8M", "--trace", trace.path()];
+    let said = vellum(&args);
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    assert!(said.err.contains("memory"), "{}", said.err);
+}
+
+/// Where something else lies behind a part of the mapping, or nothing, its folio is not mapped as a
+/// whole.
+#[test]
+fn a_fault_maps_nothing_that_lies_inside_the_mapping() {
+    let inner = |s: &mut Script, outer, kind| {
+        let (mapping, pages) = (outer + 1, 8);
+        let inside = Some((outer, 8 * 4096));
+        s.map_as(Map { inside, ..s.fresh(mapping, pages, kind) })
+    };
+    let (mut s, file) = written(64);
+    let m = s.map_file(file, PAGES, MapKind::FileShared);
+    let inside = inner(&mut s, m, MapKind::Anon);
+    s.touch(m, 0..1).touch(inside, 0..8);
+    assert_eq!(faults(&s, "8M"), [9, 9], "another mapping");
+
+    for (what, change) in [
+        ("the end", Change::Unmap { mapping: 0, offset: 8 * 4096, len: 8 * 4096 }),
+        ("the beginning", Change::Unmap { mapping: 0, offset: 0, len: 2 * 4096 }),
+        ("rights", Change::Protect { mapping: 0, offset: 4 * 4096, len: 4096, prot: R }),
+    ] {
+        let (mut s, file) = written(64);
+        let m = s.map_file(file, PAGES, MapKind::FileShared);
+        assert_eq!(m, 0);
+        s.call(change).touch(m, 2..4).touch(m, 16..32);
+        assert_eq!(faults(&s, "8M"), [18, 3], "{what}");
+    }
+}
+
+/// Pages are dirty to which nobody wrote; they are written to the disk where memory runs out.
+#[test]
+fn what_folios_make_dirty_leaves_memory_as_what_is_clean() {
+    let pages = 2 * PAGES;
+    let (mut s, file) = (Script::new(), 0);
+    assert_eq!(s.new_file(0), file);
+    for n in 0..pages / 16 {
+        s.call(Change::FileWrite { file, offset: n << 16, bytes: 1 << 16 });
+    }
+    s.call(Change::FileSync { file, offset: 0, bytes: u64::MAX });
+    let m = s.map_file(file, pages, MapKind::FileShared);
+    for n in 0..pages / 16 {
+        s.touch(m, n * 16..n * 16 + 1);
+    }
+    let memory = s.anon(3 * pages);
+    s.touch(memory, 0..3 * pages);
+    let [off, on] = both(&s, "8M");
+    assert!(count(&off, "nr_dirty") < 256 + 1, "{}", count(&off, "nr_dirty"));
+    assert_eq!(count(&on, "pgfault"), count(&off, "pgfault"));
 }
 
 /// A folio is mapped and unmapped at the price of a page.

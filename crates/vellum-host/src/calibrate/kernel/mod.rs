@@ -1,11 +1,15 @@
 //! What the kernel under us takes for a fault, a page given back, a call: 64 MiB at a time, so that
 //! one act is the quotient of many.
 
+mod calls;
+
 use std::io;
 
 use super::chase::{LINE, PAGE, flush};
 use super::figure::{Figure, fastest, typical};
 use crate::bench::linux::{Area, in_child, shared_memory};
+
+pub use calls::CallTimes;
 
 /// Bytes that are touched in a turn, and of a huge page.
 const AREA: u64 = 64 << 20;
@@ -35,6 +39,8 @@ pub struct KernelTimes {
     pub unmap: Figure,
     /// Pages of a file in memory; none where the system gives no such file, or huge pages of it.
     pub file: Option<FileTimes>,
+    /// Calls on files; none where the temporary folder takes no file.
+    pub calls: Option<CallTimes>,
     /// The same of huge pages; none where the kernel gave none.
     pub huge: Option<HugeTimes>,
 }
@@ -93,7 +99,8 @@ pub(super) fn measure() -> io::Result<KernelTimes> {
     let copies = || in_pieces(&written, PAGE as u64, true);
     let copy = settle(|| Ok(in_child(copies)?.1))?;
     let file = files().ok().flatten();
-    Ok(KernelTimes { map, touch, zero_read, copy, unmap, file, huge: huge()? })
+    let calls = calls::measure();
+    Ok(KernelTimes { map, touch, zero_read, copy, unmap, file, calls, huge: huge()? })
 }
 
 fn files() -> io::Result<Option<FileTimes>> {
