@@ -1,5 +1,6 @@
 //! Files in a replay: what is shared, what is read from the disk, what is written.
 
+mod calls;
 mod folios;
 
 use crate::common::{R, RW, Script, count, counters, vellum};

@@ -1,0 +1,61 @@
+//! What system calls that move bytes cost.
+
+use crate::common::{Script, Temporary, vellum};
+use vellum_trace::event::{Change, Event, Flags};
+
+/// Lines of a read or write of 8 KiB, as the kernel touches them in the program's memory.
+fn moved(s: &mut Script, memory: u32, write: bool) {
+    let flags = if write { Flags::KERNEL.with(Flags::WRITE) } else { Flags::KERNEL };
+    for line in 0..128 {
+        s.push(Event::Access { mapping: memory, size: 64, flags, offset: line * 64 });
+    }
+}
+
+/// The times by price of a machine that has these, in cycles.
+fn charges(s: &Script, prices: &[(&str, u64)]) -> serde_json::Value {
+    let tiny = vellum(&["machines", "tiny", "--toml"]).out;
+    let line = |(key, value): &(&str, u64)| {
+        format!("{key} = {{ value = {value}, basis = \"guess\", source = \"a test\" }}\n")
+    };
+    let lines: String = prices.iter().map(line).collect();
+    let machine = tiny.replace("[costs.work]\n", &format!("{lines}\n[costs.work]\n"));
+    let name = format!("calls-{}.toml", prices.len());
+    let machine = Temporary::with(&name, machine.as_bytes());
+    let trace = s.file(&format!("calls-{}.vt", prices.len()));
+    let args = ["run", "--trace", trace.path(), "--machine", machine.path(), "--json"];
+    let said = vellum(&[&args[..], &["--as", "vellum", "--set", "thp=never"]].concat());
+    let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    doc["variants"][0]["charges"].clone()
+}
+
+/// Three writes, of which the first makes the file longer, two reads, and a call on no file.
+#[test]
+fn a_call_is_charged_once_and_a_longer_file_once() {
+    let mut s = Script::new();
+    let memory = s.anon(2);
+    s.touch(memory, 0..2);
+    let file = s.new_file(0);
+    for _ in 0..3 {
+        s.call(Change::FileWrite { file, offset: 0, bytes: 8192 });
+        moved(&mut s, memory, false);
+        s.store(memory, 0);
+    }
+    for _ in 0..2 {
+        s.call(Change::FileRead { file, offset: 0, bytes: 8192 });
+        moved(&mut s, memory, true);
+        s.store(memory, 0);
+    }
+    moved(&mut s, memory, true);
+    let prices = [("file_call", 1000), ("grow_call", 300), ("file_line", 200), ("add_file", 50)];
+    let priced = charges(&s, &prices);
+    assert_eq!(priced["costs.file_call"], 6 * 1000);
+    assert_eq!(priced["costs.grow_call"], 300);
+    assert_eq!(priced["costs.add_file"], 2 * 50);
+    assert!(priced["costs.file_line"].as_u64() > Some(0));
+    assert_eq!(priced["costs.copy_line"], 0);
+    let plain = charges(&s, &[]);
+    assert_eq!(plain["costs.file_call"], 0);
+    let calls = |of: &serde_json::Value| of["costs.work.call"].as_u64().expect("a mapping is made");
+    let call = calls(&priced);
+    assert!(calls(&plain) >= 6 * 2 * call, "{} and {call}", calls(&plain));
+}
