@@ -36,6 +36,9 @@ const PIECE: usize = 128 << 10;
 const AROUND: u64 = 256 << 10;
 /// The share of the machine's memory that warm files leave free, as a divisor.
 const LEFT_FREE: u64 = 8;
+/// So often in a row files are evicted for what lacks memory. Where a page comes back that was
+/// evicted for its own table of entries, it would be done for ever.
+pub const MOST_EVICTIONS: u32 = 8;
 /// `POSIX_FADV_NORMAL`, `RANDOM`, `SEQUENTIAL`, `WILLNEED`, `DONTNEED`; those of `madvise` have the
 /// same numbers.
 const NORMAL: u32 = 0;
@@ -389,13 +392,14 @@ impl<F: Format> Session<'_, '_, F> {
 
     fn read_object(&self, object: &Object, offset: u64, end: u64) -> Result<(), LabError> {
         let mut buffer = vec![0; PIECE.min((end - offset) as usize)];
-        let mut at = offset;
+        let (mut at, mut lacking) = (offset, 0);
         while at < end && !interrupt::requested() {
             let piece = PIECE.min((end - at) as usize);
             let (read, result) = self.vm.objects().read(object, at, &mut buffer[..piece]);
             at += read as u64;
+            lacking = if read == 0 { lacking + 1 } else { 0 };
             match result {
-                Err(ObjectError::NoMemory) if self.evict_files() => {}
+                Err(ObjectError::NoMemory) if lacking < MOST_EVICTIONS && self.evict_files() => {}
                 Err(e) => return Err(self.bad_file(e)),
                 Ok(()) if read == 0 => break,
                 Ok(()) => {}
@@ -424,13 +428,14 @@ impl<F: Format> Session<'_, '_, F> {
 
     fn write_object(&self, object: &Object, offset: u64, end: u64) -> Result<(), LabError> {
         let buffer = vec![0; PIECE.min((end - offset) as usize)];
-        let mut at = offset;
+        let (mut at, mut lacking) = (offset, 0);
         while at < end && !interrupt::requested() {
             let piece = PIECE.min((end - at) as usize);
             let (written, result) = self.vm.objects().write(object, at, &buffer[..piece]);
             at += written as u64;
+            lacking = if written == 0 { lacking + 1 } else { 0 };
             match result {
-                Err(ObjectError::NoMemory) if self.evict_files() => {}
+                Err(ObjectError::NoMemory) if lacking < MOST_EVICTIONS && self.evict_files() => {}
                 result => result.map_err(|e| self.bad_file(e))?,
             }
         }
@@ -512,9 +517,14 @@ impl<F: Format> Session<'_, '_, F> {
         evicted > 0
     }
 
+    /// A fault lacks memory: files give some, if they have any.
+    pub(super) fn makes_room(&self) -> bool {
+        self.evict_files() || self.write_files()
+    }
+
     /// There are no clean pages: those that folios made dirty, though nobody wrote to them, are
     /// written to the disk with all others. Says whether there are clean ones now.
-    pub(super) fn write_files(&self) -> bool {
+    fn write_files(&self) -> bool {
         let all: Vec<Rc<Object>> = self.files.borrow().objects.values().cloned().collect();
         let write = |object: &Rc<Object>| {
             let dirty = self.vm.objects().usage(object).dirty_pages > 0;

@@ -370,3 +370,22 @@ fn shipped_programs_fault_and_reside_as_they_did_natively() {
         assert!(count(counts, "file_cache_bytes") > 0);
     }
 }
+
+/// Where memory ends between a page of a file and the table for it, the page is not read and evicted
+/// in turn for ever: each of these runs ends, the longer ones without memory.
+#[test]
+fn memory_that_ends_between_a_page_and_its_table_ends_the_run() {
+    let ends = |pages: u64| {
+        let mut s = Script::new();
+        let file = s.new_file(64 << 20);
+        let m = s.map_file(file, 16_384, MapKind::FilePrivate);
+        let memory = s.anon(pages);
+        s.touch(memory, 0..pages).store(m, 5 << 12).store(m, 700 << 12).store(m, 2000 << 12);
+        let trace = s.file("between.vt");
+        let args = ["run", "--trace", trace.path(), "--machine", "tiny", "--set", "thp=never"];
+        vellum(&[&args[..], &["--as", "vellum", "--files", "cold"]].concat()).code
+    };
+    let codes: Vec<_> = (16_328..16_346).map(ends).collect();
+    assert!(codes.iter().all(|code| matches!(code, Some(0 | 2))), "{codes:?}");
+    assert!(codes.first() != codes.last(), "memory ends among them: {codes:?}");
+}
