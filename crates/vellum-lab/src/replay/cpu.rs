@@ -80,7 +80,7 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
             continue;
         };
         if last.replace(thread).is_some_and(|before| before != thread) {
-            cpu.syscall();
+            cpu.thread_switch();
         }
         waits[(thread - cpu.id()) / step] = Wait::No;
         match turn_of(session, cpu, &mut player, thread)? {

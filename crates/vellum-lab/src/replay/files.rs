@@ -385,7 +385,7 @@ impl<F: Format> Session<'_, '_, F> {
     /// by events of its own.
     pub(super) fn file_read(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
         let (key, end) = (Key::File(file), offset.saturating_add(bytes));
-        let object = self.object(key, None)?;
+        let object = self.vm.machine().in_file_call(|| self.object(key, None))?;
         self.warm(key, &object, (offset, end));
         self.vm.machine().in_file_call(|| self.read_object(&object, offset, end))
     }
@@ -411,7 +411,7 @@ impl<F: Format> Session<'_, '_, F> {
     /// `write` by the program.
     pub(super) fn file_write(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
         let (key, end) = (Key::File(file), offset.saturating_add(bytes));
-        let object = self.object(key, None)?;
+        let object = self.vm.machine().in_file_call(|| self.object(key, None))?;
         self.warm(key, &object, (offset, end));
         if let Some(mut folios) = self.folios(file) {
             folios.write(offset, bytes);

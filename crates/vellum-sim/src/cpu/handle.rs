@@ -132,10 +132,20 @@ impl<'a, F: Format> Cpu<'a, F> {
         self.retire(n);
     }
 
-    /// Charges a system call that is none of the library's verbs.
+    /// Charges a system call that moves bytes and is none of the library's verbs.
     pub fn syscall(&self) {
+        self.call(true);
+    }
+
+    /// Charges the way to another thread and back as a system call.
+    pub fn thread_switch(&self) {
+        self.call(false);
+    }
+
+    fn call(&self, moves: bool) {
         self.sim.act(|s, c| {
-            let (cost, moving) = (s.costs.work[Work::Call as usize], s.costs.file_call);
+            let cost = s.costs.work[Work::Call as usize];
+            let moving = s.costs.file_call.filter(|_| moves);
             let cpu = &mut s.cpus[c];
             let before = cpu.switch(Account::Call);
             cpu.core.serialize();

@@ -293,8 +293,8 @@ fn a_call_that_moves_bytes_may_have_a_price_and_is_then_the_only_call() {
     let priced = tiny_with("[costs.work]", &lines).expect("valid");
     let plain = file::preset("tiny").expect("valid");
     let (call, copy) = (plain.costs().work[Work::Call as usize], plain.costs().copy_line);
-    // A call told by the program; one of the library's alone, and inside; lines in caches moved
-    // alone, and inside; a file that becomes longer.
+    // A call told by the program; a switch; one of the library's alone, and inside; lines in caches
+    // moved alone, and inside; a file that becomes longer.
     let took = |machine: &Machine| {
         let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
         let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
@@ -310,6 +310,7 @@ fn a_call_that_moves_bytes_may_have_a_price_and_is_then_the_only_call() {
             move_lines();
             [
                 time(&|| cpu.syscall()),
+                time(&|| cpu.thread_switch()),
                 time(&call),
                 time(&|| sim.in_file_call(call)),
                 time(&move_lines),
@@ -321,8 +322,8 @@ fn a_call_that_moves_bytes_may_have_a_price_and_is_then_the_only_call() {
         sim.solo(0, run).expect("nothing forbidden")
     };
     let (call, copies) = (call.cycles(), 16 * copy.cycles());
-    assert_eq!(took(&plain), [call, call, call, copies, copies, 0, call]);
-    assert_eq!(took(&priced), [500, call, 0, copies, 16 * 20, 60, call]);
+    assert_eq!(took(&plain), [call, call, call, call, copies, copies, 0, call]);
+    assert_eq!(took(&priced), [500, call, call, 0, copies, 16 * 20, 60, call]);
     for key in ["file_line", "grow_call"] {
         let message = tiny_with("[costs.work]", &line(key, "9")).expect_err("refused").to_string();
         assert!(message.contains(&format!("costs.{key}")) && message.contains("both"), "{message}");

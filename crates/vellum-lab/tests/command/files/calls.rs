@@ -57,5 +57,8 @@ fn a_call_is_charged_once_and_a_longer_file_once() {
     assert_eq!(plain["costs.file_call"], 0);
     let calls = |of: &serde_json::Value| of["costs.work.call"].as_u64().expect("a mapping is made");
     let call = calls(&priced);
+    // That mapping alone; each of the six has two verbs, or more, where it has no price.
+    let machine = vellum(&["machines", "tiny", "--toml"]).out;
+    assert!(machine.contains(&format!("\ncall = {{ value = {call},")), "{call}");
     assert!(calls(&plain) >= 6 * 2 * call, "{} and {call}", calls(&plain));
 }

@@ -371,8 +371,8 @@ fn shipped_programs_fault_and_reside_as_they_did_natively() {
     }
 }
 
-/// Where memory ends between a page of a file and the table for it, the page is not read and evicted
-/// in turn for ever: each of these runs ends, the longer ones without memory.
+/// Where memory ends between a page of a file and the table for it, the page is not read and
+/// evicted in turn for ever: each of these runs ends, the longer ones without memory.
 #[test]
 fn memory_that_ends_between_a_page_and_its_table_ends_the_run() {
     let ends = |pages: u64| {
