@@ -11,6 +11,7 @@
 mod check;
 mod constant;
 mod error;
+mod load;
 mod presets;
 mod scale;
 mod shapes;

@@ -3,8 +3,8 @@
 
 use toml::{Table, Value};
 
-use super::check::syntax;
 use super::error::MachineError;
+use super::load::syntax;
 use super::spec::Machine;
 
 impl Machine {
