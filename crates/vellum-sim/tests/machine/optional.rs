@@ -331,6 +331,30 @@ fn a_call_that_moves_bytes_may_have_a_price_and_is_then_the_only_call() {
 }
 
 #[test]
+fn of_the_pieces_that_one_call_moves_only_the_first_waits_for_its_first_line() {
+    let costs = [("file_call", 500), ("file_line", 2)];
+    let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
+    let machine = tiny_with("[costs.work]", &lines).expect("valid");
+    // 16 pieces of a line each, none of them in a cache.
+    let took = |in_one: bool| {
+        let sim = SimMachine::<X86>::new(&machine, Options::default()).expect("a machine");
+        let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
+            // SAFETY: frames of the machine that nobody uses.
+            let piece = |n: u64| unsafe { sim.read(Pfn(512 + n), 0, &mut [0; 64]) };
+            let start = cpu.now();
+            match in_one {
+                true => sim.in_file_call(|| (0..16).for_each(piece)),
+                false => (0..16).for_each(|n| sim.in_file_call(|| piece(n))),
+            }
+            cpu.now() - start
+        };
+        sim.solo(0, run).expect("nothing forbidden")
+    };
+    let (one, each) = (took(true), took(false));
+    assert!(2 * one < each, "{one} and {each}");
+}
+
+#[test]
 fn a_line_that_a_cache_holds_may_be_cleared_faster() {
     let machine = tiny_with("[costs.work]", &line("clear_cached_line", "2")).expect("valid");
     let plain = file::preset("tiny").expect("valid");
