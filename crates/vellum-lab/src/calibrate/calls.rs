@@ -24,21 +24,33 @@ pub struct Calls<'f, 'v, F: Format> {
     pub buffer: u64,
 }
 
+/// What each call of a loop does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// It reads the first bytes.
+    Read,
+    /// It writes the first bytes, which are there.
+    Overwrite,
+    /// It writes bytes behind the last.
+    Append,
+}
+
 impl<F: Format> Calls<'_, '_, F> {
     /// Cycles of each of [`CALLS`] calls on one file, and of making it empty.
-    pub fn each(&self, bytes: u64, writes: bool) -> Result<(f64, f64), LabError> {
+    pub fn each(&self, bytes: u64, act: Act) -> Result<(f64, f64), LabError> {
         let Calls { vm, cpu, .. } = self;
         let object = vm.objects().create_paged(0, 0).map_err(LabError::failed)?;
         vm.machine().cut_file(0, 0);
-        if !writes {
+        if act != Act::Append {
             self.write(&object, 0, MANY)?;
             self.read(&object, bytes)?;
         }
         let start = cpu.now();
         for n in 0..CALLS {
-            match writes {
-                true => self.write(&object, n * bytes, bytes)?,
-                false => self.read(&object, bytes)?,
+            match act {
+                Act::Read => self.read(&object, bytes)?,
+                Act::Overwrite => self.write(&object, 0, bytes)?,
+                Act::Append => self.write(&object, n * bytes, bytes)?,
             }
         }
         let (end, machine) = (cpu.now(), vm.machine());
@@ -51,11 +63,10 @@ impl<F: Format> Calls<'_, '_, F> {
     fn write(&self, object: &Object, at: u64, bytes: u64) -> Result<(), LabError> {
         let (vm, mut buffer) = (self.vm, [0; MANY as usize]);
         self.cpu.syscall();
-        let written = vm.machine().in_file_call(|| {
-            if vm.machine().prices_file_calls() {
-                vm.machine().grow_call();
+        let written = vm.machine().in_file_write(|| {
+            if vm.objects().usage(object).bytes < at + bytes {
+                vm.objects().resize(object, at + bytes)?;
             }
-            vm.objects().resize(object, at + bytes)?;
             vm.objects().write(object, at, &buffer[..bytes as usize]).1
         });
         written.map_err(LabError::failed)?;

@@ -141,4 +141,4 @@ fn path() -> Option<PathBuf> {
 }
 
 /// Counts the changes of what a calibration measures or writes.
-const FORMAT: u32 = 7;
+const FORMAT: u32 = 8;

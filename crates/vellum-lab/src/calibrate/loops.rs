@@ -8,7 +8,7 @@ use vellum_sim::file::Machine;
 use vellum_sim::format::Format;
 use vellum_sim::{Options, Parts, Program};
 
-use super::calls::{CALLS, Calls, FEW, MANY};
+use super::calls::{Act, CALLS, Calls, FEW, MANY};
 use crate::error::LabError;
 use crate::repro::fixture::{Fixture, Workload, boot};
 use crate::switches;
@@ -49,6 +49,8 @@ pub enum Loop {
     ReadFew,
     /// Each further line of a read of 64 KiB.
     ReadLine,
+    /// A write of 16 bytes over others.
+    WriteFew,
     /// A write of a page at the end of a file.
     Grow,
     /// Each page after the first of a write of 64 KiB there.
@@ -155,18 +157,28 @@ impl Workload for Timed {
                 vm.objects().discard(object);
                 return Ok(took as f64 / PAGES as f64);
             }
-            Loop::ReadFew | Loop::ReadLine | Loop::Grow | Loop::AddPage | Loop::DropPage => {
+            Loop::ReadFew
+            | Loop::ReadLine
+            | Loop::WriteFew
+            | Loop::Grow
+            | Loop::AddPage
+            | Loop::DropPage => {
                 map(MANY)?;
                 each(AT, true, PAGE, MANY / PAGE)?;
                 let calls = Calls { vm, cpu, space, buffer: AT };
-                let call = |bytes, writes| calls.each(bytes, writes).map(|took| took.0);
+                let call = |bytes, act| calls.each(bytes, act).map(|took| took.0);
                 let (lines, pages) = (MANY / 64, MANY / PAGE);
                 return Ok(match self.0 {
-                    Loop::ReadFew => call(FEW, false)?,
-                    Loop::ReadLine => (call(MANY, false)? - call(FEW, false)?) / lines as f64,
-                    Loop::Grow => call(PAGE, true)?,
-                    Loop::AddPage => (call(MANY, true)? - call(PAGE, true)?) / (pages - 1) as f64,
-                    _ => calls.each(MANY, true)?.1 / (CALLS * pages) as f64,
+                    Loop::ReadFew => call(FEW, Act::Read)?,
+                    Loop::ReadLine => {
+                        (call(MANY, Act::Read)? - call(FEW, Act::Read)?) / lines as f64
+                    }
+                    Loop::WriteFew => call(FEW, Act::Overwrite)?,
+                    Loop::Grow => call(PAGE, Act::Append)?,
+                    Loop::AddPage => {
+                        (call(MANY, Act::Append)? - call(PAGE, Act::Append)?) / (pages - 1) as f64
+                    }
+                    _ => calls.each(MANY, Act::Append)?.1 / (CALLS * pages) as f64,
                 });
             }
             Loop::Map => {

@@ -60,6 +60,7 @@ pub fn solve(computer: &Computer) -> Result<Values, LabError> {
         for _ in 0..3 {
             price(Loop::ReadLine, calls.line, |v| &mut v.calls.get_or_insert_default().line)?;
         }
+        price(Loop::WriteFew, calls.over, |v| &mut v.calls.get_or_insert_default().write)?;
         price(Loop::AddPage, calls.add, |v| &mut v.calls.get_or_insert_default().add)?;
         price(Loop::Grow, calls.grow, |v| &mut v.calls.get_or_insert_default().grow)?;
         price(Loop::DropPage, calls.drop, |v| &mut v.calls.get_or_insert_default().drop)?;
@@ -247,6 +248,7 @@ mod tests {
             (Loop::FileUnmap, file.unmap),
             (Loop::ReadFew, calls.few),
             (Loop::ReadLine, calls.line),
+            (Loop::WriteFew, calls.over),
             (Loop::AddPage, calls.add),
             (Loop::Grow, calls.grow),
             (Loop::DropPage, calls.drop),

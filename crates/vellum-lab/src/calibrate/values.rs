@@ -47,7 +47,9 @@ pub struct CallPrices {
     pub call: f64,
     /// A line that it moves.
     pub line: f64,
-    /// A write that makes a file longer.
+    /// What a write takes more.
+    pub write: f64,
+    /// A write that gives a file pages.
     pub grow: f64,
     /// A page of a file that comes into memory, and one that leaves it.
     pub add: f64,

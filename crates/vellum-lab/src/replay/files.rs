@@ -39,6 +39,8 @@ const LEFT_FREE: u64 = 8;
 /// So often in a row files are evicted for what lacks memory. Where a page comes back that was
 /// evicted for its own table of entries, it would be done for ever.
 pub const MOST_EVICTIONS: u32 = 8;
+/// Bytes that one call writes at most (write(2), notes).
+const MOST_WRITTEN: u64 = 0x7fff_f000;
 /// `POSIX_FADV_NORMAL`, `RANDOM`, `SEQUENTIAL`, `WILLNEED`, `DONTNEED`; those of `madvise` have the
 /// same numbers.
 const NORMAL: u32 = 0;
@@ -399,7 +401,7 @@ impl<F: Format> Session<'_, '_, F> {
             at += read as u64;
             lacking = if read == 0 { lacking + 1 } else { 0 };
             match result {
-                Err(ObjectError::NoMemory) if lacking < MOST_EVICTIONS && self.evict_files() => {}
+                Err(ObjectError::NoMemory) if lacking < MOST_EVICTIONS && self.makes_room() => {}
                 Err(e) => return Err(self.bad_file(e)),
                 Ok(()) if read == 0 => break,
                 Ok(()) => {}
@@ -410,17 +412,18 @@ impl<F: Format> Session<'_, '_, F> {
 
     /// `write` by the program.
     pub(super) fn file_write(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
+        if bytes > MOST_WRITTEN {
+            return Err(self.bad_trace(format_args!(
+                "a call writes {bytes} bytes to file {file}, and Linux at most {MOST_WRITTEN}"
+            )));
+        }
         let (key, end) = (Key::File(file), offset.saturating_add(bytes));
         let object = self.vm.machine().in_file_call(|| self.object(key, None))?;
         self.warm(key, &object, (offset, end));
         if let Some(mut folios) = self.folios(file) {
             folios.write(offset, bytes);
         }
-        let machine = self.vm.machine();
-        machine.in_file_call(|| {
-            if machine.prices_file_calls() && self.vm.objects().usage(&object).bytes < end {
-                machine.grow_call();
-            }
+        self.vm.machine().in_file_write(|| {
             self.reach(&object, end)?;
             self.write_object(&object, offset, end)
         })
@@ -435,7 +438,7 @@ impl<F: Format> Session<'_, '_, F> {
             at += written as u64;
             lacking = if written == 0 { lacking + 1 } else { 0 };
             match result {
-                Err(ObjectError::NoMemory) if lacking < MOST_EVICTIONS && self.evict_files() => {}
+                Err(ObjectError::NoMemory) if lacking < MOST_EVICTIONS && self.makes_room() => {}
                 result => result.map_err(|e| self.bad_file(e))?,
             }
         }
@@ -505,8 +508,8 @@ impl<F: Format> Session<'_, '_, F> {
         self.vm.objects().will_need(&object, offset.saturating_add(from), len);
     }
 
-    /// Memory has run out: clean pages of files go. Says whether there were any.
-    pub(super) fn evict_files(&self) -> bool {
+    /// Clean pages of files go. Says whether there were any.
+    fn evict_files(&self) -> bool {
         let all: Vec<Rc<Object>> = self.files.borrow().objects.values().cloned().collect();
         let evict = |object: &Rc<Object>| self.vm.objects().evict(object, 0, u64::MAX);
         self.look_at_memory();
@@ -517,20 +520,20 @@ impl<F: Format> Session<'_, '_, F> {
         evicted > 0
     }
 
-    /// A fault lacks memory: files give some, if they have any.
+    /// Memory has run out: files give some, if they have any.
     pub(super) fn makes_room(&self) -> bool {
         self.evict_files() || self.write_files()
     }
 
-    /// There are no clean pages: those that folios made dirty, though nobody wrote to them, are
-    /// written to the disk with all others. Says whether there are clean ones now.
+    /// Dirty pages of files are written to the disk, and are clean then. Says whether there were
+    /// any.
     fn write_files(&self) -> bool {
         let all: Vec<Rc<Object>> = self.files.borrow().objects.values().cloned().collect();
         let write = |object: &Rc<Object>| {
             let dirty = self.vm.objects().usage(object).dirty_pages > 0;
             dirty && self.vm.objects().sync(object, 0, u64::MAX).is_ok()
         };
-        self.folio_ahead > 0 && all.iter().filter(|object| write(object)).count() > 0
+        all.iter().filter(|object| write(object)).count() > 0
     }
 
     fn bad_file(&self, error: ObjectError) -> LabError {

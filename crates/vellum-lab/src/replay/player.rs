@@ -45,12 +45,19 @@ pub struct Player<'a, 'v, 's, F: Format> {
     cpu: &'a Cpu<'a, F>,
     /// Instructions announced by the last line fetched and not accounted by its accesses.
     owed: u64,
-    /// The last event was a kernel access: the next one belongs to the same system call.
+    /// The last event of the thread that plays was a kernel access: the next one belongs to the
+    /// same system call.
     in_kernel: bool,
-    /// For each thread, where it is in the recorder's windows.
-    places: Vec<Place>,
+    threads: Vec<Thread>,
     /// What this CPU had done when it was last booked.
     booked: Part,
+}
+
+/// A thread between two of its turns.
+#[derive(Clone, Copy)]
+struct Thread {
+    place: Place,
+    in_kernel: bool,
 }
 
 /// Where a thread is in the recorder's windows.
@@ -81,7 +88,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             cpu,
             owed: 0,
             in_kernel: false,
-            places: Vec::new(),
+            threads: Vec::new(),
             booked: Part::default(),
         }
     }
@@ -95,9 +102,11 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         until: u64,
     ) -> Result<(usize, SliceEnd), LabError> {
         let session = self.session;
-        if self.places.len() <= thread {
-            self.places.resize(thread + 1, Place::Window);
+        if self.threads.len() <= thread {
+            let new = Thread { place: Place::Window, in_kernel: false };
+            self.threads.resize(thread + 1, new);
         }
+        self.in_kernel = self.threads[thread].in_kernel;
         let events: &[Event] = &run.events;
         let (mut accesses, mut warmed) = (0u64, 0u64);
         let mut i = 0;
@@ -201,7 +210,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     let ahead = &events[i + 1..events.len().min(i + 1 + GAP)];
                     let gap = ahead.iter().any(|e| matches!(e, Event::Skip { .. }));
                     let next = if gap { Place::Gap } else { Place::Warming(session.warm) };
-                    if next != self.places[thread] {
+                    if next != self.threads[thread].place {
                         self.enter(thread, next);
                         warmed = accesses;
                     }
@@ -212,7 +221,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         };
         session.tally(accesses);
         self.warm(thread, accesses - warmed);
-        self.enter(thread, self.places[thread]);
+        self.enter(thread, self.threads[thread].place);
+        self.threads[thread].in_kernel = self.in_kernel;
         Ok((i, left))
     }
 
@@ -220,18 +230,18 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     /// `next` from here on.
     fn enter(&mut self, thread: usize, next: Place) {
         let now = Part::of(&self.session.vm.machine().counters(self.cpu.id()));
-        self.session.book(self.places[thread], now.since(&self.booked));
+        self.session.book(self.threads[thread].place, now.since(&self.booked));
         self.booked = now;
-        self.places[thread] = next;
+        self.threads[thread].place = next;
     }
 
     /// `accesses` more are done: enough of a window to be warm?
     fn warm(&mut self, thread: usize, accesses: u64) {
-        if let Place::Warming(left) = self.places[thread] {
+        if let Place::Warming(left) = self.threads[thread].place {
             if left <= accesses {
                 self.enter(thread, Place::Window);
             } else {
-                self.places[thread] = Place::Warming(left - accesses);
+                self.threads[thread].place = Place::Warming(left - accesses);
             }
         }
     }

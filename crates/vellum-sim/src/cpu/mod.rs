@@ -197,6 +197,8 @@ pub(crate) struct CpuState {
     pub lifted: Option<u64>,
     /// It is in a system call that moves bytes, which has a price of its own.
     pub moves: Moves,
+    /// That call writes to a file, and has given it no page yet.
+    pub grows: bool,
     /// How it maps pages of files.
     pub folio: FolioMapping,
     pub preempt_off: u32,
@@ -263,6 +265,7 @@ impl CpuState {
             verb: None,
             lifted: None,
             moves: Moves::Nothing,
+            grows: false,
             folio: FolioMapping::default(),
             preempt_off: 0,
             cleared_to: u64::MAX,

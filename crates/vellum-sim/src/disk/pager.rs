@@ -3,7 +3,7 @@
 use vellum::machine::{Machine, PageAnswer, PageRun};
 
 use super::{Files, Request};
-use crate::cpu::{FolioMapping, Moves, Price};
+use crate::cpu::{Account, FolioMapping, Moves, Price};
 use crate::format::Format;
 use crate::machine::ram::PAGE;
 use crate::machine::{SimMachine, SimState};
@@ -147,9 +147,20 @@ impl<F: Format> SimMachine<F> {
         result
     }
 
-    /// A write makes a file longer.
-    pub fn grow_call(&self) {
+    /// Runs `act` as [`in_file_call`](Self::in_file_call) does, for a call that writes to a file.
+    pub fn in_file_write<R>(&self, act: impl FnOnce() -> R) -> R {
         let c = self.current.get();
-        self.state.with(|s| s.cpus[c].charge(Price::GrowCall, s.costs.grow_call));
+        if self.prices_file_calls() {
+            self.state.with(|s| {
+                let cpu = &mut s.cpus[c];
+                let before = cpu.switch(Account::Call);
+                cpu.charge(Price::WriteCall, s.costs.write_call);
+                cpu.switch(before);
+                cpu.grows = true;
+            });
+        }
+        let result = self.in_file_call(act);
+        self.state.with(|s| s.cpus[c].grows = false);
+        result
     }
 }

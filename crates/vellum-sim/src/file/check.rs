@@ -1,7 +1,7 @@
 //! Refusing machines that cannot be.
 
 use super::shapes::LINE;
-use super::spec::{CacheSpec, Codec, Machine, TlbSpec, WalkLevel};
+use super::spec::{CacheSpec, Codec, CostSpec, Machine, TlbSpec, WalkLevel};
 use crate::cache::{Geometry, GeometryError, MAX_LINE, MAX_STREAMS};
 use crate::memory::Ticks;
 use crate::tlb::{GLOBAL_CONTEXT, MAX_ENTRIES, PageSize};
@@ -105,8 +105,9 @@ impl Machine {
 
     fn check_times(&self) -> Result<(), Wrong> {
         let costs = self.costs();
-        let grows = self.costs.grow_call.is_some();
-        for (key, there) in [("file_line", costs.file_line.is_some()), ("grow_call", grows)] {
+        let CostSpec { file_line, write_call, grow_call, .. } = &self.costs;
+        let with = [("file_line", file_line), ("write_call", write_call), ("grow_call", grow_call)];
+        for (key, there) in with.map(|(key, cost)| (key, cost.is_some())) {
             if there && costs.file_call.is_none() {
                 let mend = "name both, or neither";
                 return wrong(format!("costs.{key}"), "named without costs.file_call", mend);
@@ -138,6 +139,7 @@ impl Machine {
             costs.unmap_file,
             costs.file_call.unwrap_or(Ticks::ZERO),
             costs.file_line.unwrap_or(Ticks::ZERO),
+            costs.write_call,
             costs.grow_call,
             costs.add_file,
             costs.drop_file,

@@ -384,7 +384,9 @@ pub struct CostSpec {
     /// A line that such a call moves, where caches hold it. Left out: `copy_line`, once where it is
     /// read and once where it is written.
     pub file_line: Option<Constant<Duration>>,
-    /// A write that makes a file longer, beside the call and the pages. Left out: nothing.
+    /// What such a call takes more where it writes to a file. Left out: nothing.
+    pub write_call: Option<Constant<Duration>>,
+    /// A write that gives a file pages, beside the call and the pages. Left out: nothing.
     pub grow_call: Option<Constant<Duration>>,
     /// A base page of an object that comes into memory. Left out: nothing.
     pub add_file: Option<Constant<Duration>>,

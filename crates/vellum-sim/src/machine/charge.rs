@@ -1,5 +1,7 @@
 //! The cost of kernel work, and the account that it is charged to.
 
+use core::mem;
+
 use vellum::addr::{Order, Pfn};
 use vellum::machine::{Stores, Use, Verb, Work};
 
@@ -78,6 +80,9 @@ impl<F: Format> SimState<F> {
         let (price, cost) = match (to, order) {
             (Use::Data, Order::BASE) => (Price::ChargePage, self.costs.charge_page),
             (Use::Object, Order::BASE) if was != Some(Use::Object as u8) => {
+                if mem::take(&mut self.cpus[c].grows) {
+                    self.cpus[c].charge(Price::GrowCall, self.costs.grow_call);
+                }
                 (Price::AddFile, self.costs.add_file)
             }
             (_, Order::BASE) if was == Some(Use::Object as u8) => {

@@ -87,7 +87,9 @@ pub struct Costs {
     pub file_call: Option<Ticks>,
     /// A line that it moves, where caches hold it, if it is not copied as elsewhere.
     pub file_line: Option<Ticks>,
-    /// A write that makes a file longer.
+    /// What such a call takes more where it writes to a file.
+    pub write_call: Ticks,
+    /// What it takes more where that gives the file pages.
     pub grow_call: Ticks,
     /// A base page of an object that comes into memory.
     pub add_file: Ticks,
@@ -133,6 +135,7 @@ impl Costs {
             unmap_file: Ticks::ZERO,
             file_call: None,
             file_line: None,
+            write_call: Ticks::ZERO,
             grow_call: Ticks::ZERO,
             add_file: Ticks::ZERO,
             drop_file: Ticks::ZERO,
@@ -252,6 +255,7 @@ impl Parts {
                 unmap_file: c.unmap_file,
                 file_call: c.file_call,
                 file_line: c.file_line,
+                write_call: c.write_call,
                 grow_call: c.grow_call,
                 add_file: c.add_file,
                 drop_file: c.drop_file,

@@ -22,6 +22,8 @@ pub struct CallTimes {
     pub few: Figure,
     /// Each further line of a read of 64 KiB that caches hold.
     pub line: Figure,
+    /// A write of 16 bytes over others.
+    pub over: Figure,
     /// A write of 4 KiB at the end of a file.
     pub grow: Figure,
     /// Each page after the first of a write of 64 KiB there.
@@ -53,6 +55,9 @@ fn times(file: &File) -> io::Result<CallTimes> {
     };
     let (few, many) = (reads(FEW)?, reads(MANY)?);
     let line = share(many.beyond(few), MANY / LINE);
+    let mut write = || file.write_all_at(&buffer[..FEW], 0);
+    write()?;
+    let over = settle(|| each(&mut write))?;
     let mut drops = Vec::new();
     let mut writes = |bytes: usize| {
         settle(|| {
@@ -71,7 +76,7 @@ fn times(file: &File) -> io::Result<CallTimes> {
     let add = share(long.beyond(grow), MANY / PAGE - 1);
     drops.sort_by(f64::total_cmp);
     let drop = Figure { ns: drops[0], spread: drops[1] / drops[0] - 1.0 };
-    Ok(CallTimes { few, line, grow, add, drop })
+    Ok(CallTimes { few, line, over, grow, add, drop })
 }
 
 /// The time of one of several.

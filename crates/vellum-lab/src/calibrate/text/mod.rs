@@ -214,6 +214,7 @@ fn costs(t: &mut Text, computer: &Computer, values: &Values) {
     if let (Some(price), Some(calls)) = (&values.calls, &kernel.calls) {
         t.left("file_call", price.call, calls.few);
         t.left("file_line", price.line, calls.line);
+        t.left("write_call", price.write, calls.over);
         t.left("grow_call", price.grow, calls.grow);
         t.left("add_file", price.add, calls.add);
         t.left("drop_file", price.drop, calls.drop);
@@ -330,6 +331,7 @@ pub(super) mod tests {
                 calls: Some(CallTimes {
                     few: figure(400.0),
                     line: figure(3.0),
+                    over: figure(600.0),
                     grow: figure(6000.0),
                     add: figure(1200.0),
                     drop: figure(600.0),

@@ -19,18 +19,19 @@ fn charges(s: &Script, prices: &[(&str, u64)]) -> serde_json::Value {
     };
     let lines: String = prices.iter().map(line).collect();
     let machine = tiny.replace("[costs.work]\n", &format!("{lines}\n[costs.work]\n"));
-    let name = format!("calls-{}.toml", prices.len());
+    let name = format!("calls-{}.toml", s.bytes().len() + prices.len());
     let machine = Temporary::with(&name, machine.as_bytes());
-    let trace = s.file(&format!("calls-{}.vt", prices.len()));
+    let trace = s.file(&format!("calls-{}.vt", s.bytes().len() + prices.len()));
     let args = ["run", "--trace", trace.path(), "--machine", machine.path(), "--json"];
-    let said = vellum(&[&args[..], &["--as", "vellum", "--set", "thp=never"]].concat());
+    let said =
+        vellum(&[&args[..], &["--as", "vellum", "--set", "thp=never", "--cpus", "1"]].concat());
     let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     doc["variants"][0]["charges"].clone()
 }
 
-/// Three writes, of which the first makes the file longer, two reads, and a call on no file.
+/// Three writes, of which the first gives the file pages, two reads, and a call on no file.
 #[test]
-fn a_call_is_charged_once_and_a_longer_file_once() {
+fn a_call_is_charged_once_and_pages_of_a_write_once() {
     let mut s = Script::new();
     let memory = s.anon(2);
     s.touch(memory, 0..2);
@@ -46,9 +47,16 @@ fn a_call_is_charged_once_and_a_longer_file_once() {
         s.store(memory, 0);
     }
     moved(&mut s, memory, true);
-    let prices = [("file_call", 1000), ("grow_call", 300), ("file_line", 200), ("add_file", 50)];
+    let prices = [
+        ("file_call", 1000),
+        ("write_call", 70),
+        ("grow_call", 300),
+        ("file_line", 200),
+        ("add_file", 50),
+    ];
     let priced = charges(&s, &prices);
     assert_eq!(priced["costs.file_call"], 6 * 1000);
+    assert_eq!(priced["costs.write_call"], 3 * 70);
     assert_eq!(priced["costs.grow_call"], 300);
     assert_eq!(priced["costs.add_file"], 2 * 50);
     assert!(priced["costs.file_line"].as_u64() > Some(0));
@@ -61,4 +69,37 @@ fn a_call_is_charged_once_and_a_longer_file_once() {
     let machine = vellum(&["machines", "tiny", "--toml"]).out;
     assert!(machine.contains(&format!("\ncall = {{ value = {call},")), "{call}");
     assert!(calls(&plain) >= 6 * 2 * call, "{} and {call}", calls(&plain));
+}
+
+/// A log: of eight records to a page one gives the file a page. A hole gets its pages as well, and
+/// what memory has lost comes back without.
+#[test]
+fn a_longer_file_costs_more_only_where_it_gets_a_page() {
+    let (mut s, prices) = (Script::new(), [("file_call", 1000), ("grow_call", 300)]);
+    let file = s.new_file(0);
+    for n in 0..32 {
+        s.call(Change::FileWrite { file, offset: n * 512, bytes: 512 });
+    }
+    assert_eq!(charges(&s, &prices)["costs.grow_call"], 4 * 300);
+    s.call(Change::FileResize { file, bytes: 1 << 20 });
+    s.call(Change::FileWrite { file, offset: 1 << 19, bytes: 64 });
+    assert_eq!(charges(&s, &prices)["costs.grow_call"], 5 * 300);
+}
+
+/// Two threads on a CPU, each in a call that takes longer than a turn.
+#[test]
+fn a_call_is_one_where_another_thread_has_its_turn_meanwhile() {
+    let mut s = Script::new();
+    let memory = [0, 1].map(|_| s.anon(512));
+    for (thread, memory) in (0..).zip(memory) {
+        if thread > 0 {
+            s.push(Event::ThreadStart { thread }).switch(thread);
+        }
+        for line in 0..512 * 64 {
+            let flags = Flags::KERNEL.with(Flags::WRITE);
+            s.push(Event::Access { mapping: memory, size: 64, flags, offset: line * 64 });
+        }
+    }
+    let prices = [("file_call", 1000), ("file_line", 500)];
+    assert_eq!(charges(&s, &prices)["costs.file_call"], 2 * 1000);
 }

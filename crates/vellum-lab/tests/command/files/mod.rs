@@ -338,6 +338,22 @@ fn files_give_way_when_memory_runs_out() {
     assert!(count(&c, "pgpgin") > 40 << 10, "what went is read again");
 }
 
+/// A file longer than memory, and what a program has beside it.
+#[test]
+fn what_is_written_goes_to_the_disk_when_memory_runs_out() {
+    let mut s = Script::new();
+    let m = s.anon(6 << 10);
+    s.touch(m, 0..6 << 10);
+    let file = s.new_file(0);
+    for n in 0..96 {
+        s.call(Change::FileWrite { file, offset: n << 20, bytes: 1 << 20 });
+    }
+    s.call(Change::FileRead { file, offset: 0, bytes: 96 << 20 });
+    let c = run(&s, "written.vt", &[]);
+    assert!(count(&c, "pgpgout") > 60 << 10, "{}", count(&c, "pgpgout"));
+    assert!(count(&c, "pgpgin") > 60 << 10, "what went is read again");
+}
+
 #[test]
 fn a_machine_without_a_disk_has_no_cold_files() {
     let s = reads(1);
