@@ -14,6 +14,8 @@ mod price;
 mod program;
 pub(crate) mod translate;
 
+use core::ops::RangeInclusive;
+
 pub use access::{PageFault, Seen};
 pub use counters::Counters;
 pub use handle::Cpu;
@@ -197,6 +199,8 @@ pub(crate) struct CpuState {
     pub lifted: Option<u64>,
     /// It is in a system call that moves bytes, which has a price of its own.
     pub moves: Moves,
+    /// One past the last lines of the last runs of lines that such calls moved.
+    pub moved_to: [u64; 4],
     /// That call writes to a file, and has given it no page yet.
     pub grows: bool,
     /// How it maps pages of files.
@@ -265,6 +269,7 @@ impl CpuState {
             verb: None,
             lifted: None,
             moves: Moves::Nothing,
+            moved_to: [u64::MAX; 4],
             grows: false,
             folio: FolioMapping::default(),
             preempt_off: 0,
@@ -295,6 +300,17 @@ impl CpuState {
     #[inline]
     pub(crate) fn sums(&mut self) -> &mut [Ticks; PRICES] {
         &mut self.charges.sums[usize::from(self.account != Account::Program)]
+    }
+
+    /// A system call moves lines: whether the first follows on what such a call moved.
+    pub(crate) fn follows(&mut self, lines: &RangeInclusive<u64>) -> bool {
+        let known = self
+            .moved_to
+            .iter()
+            .position(|end| [end.wrapping_sub(1), *end].contains(lines.start()));
+        self.moved_to[..=known.unwrap_or(3)].rotate_right(1);
+        self.moved_to[0] = lines.end() + 1;
+        known.is_some()
     }
 
     /// Passes time that a constant sets.

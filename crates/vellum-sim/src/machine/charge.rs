@@ -253,7 +253,8 @@ impl<F: Format> SimState<F> {
 
     /// The kernel reads or writes bytes of a frame for a program: its lines go through the caches,
     /// on the account of the verb. They are independent of each other, so their misses overlap as
-    /// far as the core has fill buffers; the first is waited for.
+    /// far as the core has fill buffers; the first is waited for, unless a call moved the lines
+    /// before it, and a prefetcher these with them.
     pub(crate) fn kernel_bytes(
         &mut self,
         c: usize,
@@ -269,7 +270,8 @@ impl<F: Format> SimState<F> {
             pfn * LINES + offset as u64 / 64..=pfn * LINES + (offset + length - 1) as u64 / 64;
         let (mut charges, mut buffers) = ([Ticks::ZERO; PRICES], 1);
         let moves = self.cpus[c].moves;
-        if moves == Moves::More {
+        let is_ahead = self.cpus[c].follows(&lines) && self.cpus[c].prefetcher.is_some();
+        if moves == Moves::More || moves == Moves::First && is_ahead {
             buffers = u64::from(self.cpus[c].core.fill_buffers());
         }
         let (copy, copies) = match moves {

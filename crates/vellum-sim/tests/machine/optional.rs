@@ -355,6 +355,32 @@ fn of_the_pieces_that_one_call_moves_only_the_first_waits_for_its_first_line() {
 }
 
 #[test]
+fn a_call_that_goes_on_where_one_ended_waits_for_no_first_line_if_there_is_a_prefetcher() {
+    let costs = [("file_call", 500), ("file_line", 2)];
+    let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
+    let plain = tiny_with("[costs.work]", &lines).expect("valid");
+    let shape = [("streams", "32"), ("train", "3"), ("depth", "20")].map(|(k, v)| line(k, v));
+    let text = "[prefetch]\n".to_owned() + &shape.concat();
+    let ahead = plain.overlaid("ahead.toml", &text).expect("valid");
+    // 16 calls of two lines each, in two files: in a row, and each a line too far.
+    let took = |machine: &Machine, apart: usize| {
+        let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
+        let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
+            let start = cpu.now();
+            for n in 0..16 {
+                let (file, at) = (Pfn(512 + n % 2), (n / 2) as usize * apart);
+                // SAFETY: frames of the machine that nobody uses.
+                sim.in_file_call(|| unsafe { sim.read(file, at, &mut [0; 128]) });
+            }
+            cpu.now() - start
+        };
+        sim.solo(0, run).expect("nothing forbidden")
+    };
+    assert!(2 * took(&ahead, 128) < took(&plain, 128));
+    assert_eq!(took(&ahead, 192), took(&plain, 192));
+}
+
+#[test]
 fn a_line_that_a_cache_holds_may_be_cleared_faster() {
     let machine = tiny_with("[costs.work]", &line("clear_cached_line", "2")).expect("valid");
     let plain = file::preset("tiny").expect("valid");
