@@ -117,6 +117,21 @@ impl Cache {
         self.access_with(line, u32::from(write))
     }
 
+    /// The same for the most recent line of its set, where that changes nothing but the line.
+    /// `false` says nothing, and changes nothing.
+    #[inline(always)]
+    pub fn access_again(&mut self, line: u64, write: bool) -> bool {
+        let Location { base, key, .. } = self.locate(line);
+        let first = &mut self.tags[base];
+        let again = *first | FLAGS == key | FLAGS
+            && (self.last == line || matches!(self.policy, Policy::Lru | Policy::Random));
+        if again {
+            *first |= u32::from(write);
+            (self.last, self.last_at) = (line, base);
+        }
+        again
+    }
+
     /// The same; the line gets these flags beside its own.
     #[inline]
     fn access_with(&mut self, line: u64, flags: u32) -> Lookup {

@@ -1,7 +1,5 @@
-//! One access by a program: translation, cache line, time, contents.
-//!
-//! The first lines of [`SimState::access`] are the path of nearly every access of a real program:
-//! same page, same line, no interrupt due. Everything else is out of line.
+//! One access by a program: translation, cache line, time, contents. Nearly all end where they
+//! begin (`begin.rs`), and never come here.
 
 use crate::cache::{Agent, Level};
 use crate::cpu::prefetch::Miss;
@@ -67,50 +65,20 @@ pub(crate) enum Trap {
 }
 
 impl<F: Format> SimState<F> {
-    /// An access that lies within one line.
-    #[inline]
-    pub(crate) fn access(
+    /// The rest of an access that is counted; `line`: and translated.
+    pub(super) fn access(
         &mut self,
         c: usize,
-        va: u64,
+        (va, line): (u64, Option<u64>),
         kind: Kind,
         dependent: bool,
     ) -> Result<Seen, Trap> {
-        let cpu = &mut self.cpus[c];
-        let recent = if kind == Kind::Fetch {
-            cpu.counts.fetches += 1;
-            &cpu.code
-        } else {
-            cpu.core.retire(1);
-            if kind == Kind::Store {
-                cpu.counts.stores += 1;
-            } else {
-                cpu.core.issue(1);
-                cpu.counts.loads += 1;
+        let (line, late) = match line {
+            Some(line) => (line, None),
+            None => {
+                let t = self.translate(c, va, kind, dependent)?;
+                (t.address >> 6, t.late)
             }
-            &cpu.data
-        };
-        let (line, late) = if va >> 12 == recent.page && (kind != Kind::Store || recent.writable) {
-            let line = (recent.base | va & 4095) >> 6;
-            cpu.counts.hits_checked += 1;
-            if line == recent.line && (kind != Kind::Store || recent.dirty) {
-                if kind == Kind::Fetch {
-                    cpu.counts.quick_fetches += 1;
-                } else {
-                    cpu.counts.quick_lines += 1;
-                    if kind == Kind::Load {
-                        if dependent {
-                            cpu.core.served_by(Level::L1 as u8);
-                        }
-                        cpu.core.hit(dependent);
-                    }
-                }
-                return Ok(Seen(0));
-            }
-            (line, None)
-        } else {
-            let t = self.translate(c, va, kind, dependent)?;
-            (t.address >> 6, t.late)
         };
         self.touch(c, &Touch { va, line, kind, dependent, late });
         if !self.walk_check {

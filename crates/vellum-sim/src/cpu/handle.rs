@@ -3,6 +3,7 @@
 use vellum::machine::Work;
 
 use super::access::{PageFault, Seen, Trap};
+use super::begin::Begun;
 use super::{Account, Kind, Price};
 use crate::format::Format;
 use crate::machine::SimMachine;
@@ -56,7 +57,7 @@ impl<'a, F: Format> Cpu<'a, F> {
     /// One access by the program, `size` bytes from `va`; split where it crosses lines.
     /// `dependent`: its address is the result of the load before. Retires one instruction for each
     /// line (none for fetches). On a page fault nothing from the faulting line on has happened.
-    #[inline]
+    #[inline(always)]
     pub fn access(
         &self,
         va: u64,
@@ -76,11 +77,39 @@ impl<'a, F: Format> Cpu<'a, F> {
         Ok(seen)
     }
 
-    #[inline]
+    #[inline(always)]
     fn line(&self, va: u64, kind: Kind, dependent: bool) -> Result<Seen, PageFault> {
         let id = self.id;
+        let begun = self.sim.state.with(|s| match kind {
+            Kind::Load => s.begin_load(id, va, dependent),
+            Kind::Store => s.begin_store(id, va),
+            Kind::Fetch => s.begin_fetch(id, va),
+        });
+        match begun {
+            Begun::Done => Ok(Seen(0)),
+            _ => self.finish(begun, va, kind, dependent),
+        }
+    }
+
+    #[inline(never)]
+    fn finish(
+        &self,
+        begun: Begun,
+        va: u64,
+        kind: Kind,
+        dependent: bool,
+    ) -> Result<Seen, PageFault> {
+        let line = match begun {
+            Begun::Line(line) => Some(line),
+            Begun::Counted => None,
+            Begun::Done | Begun::Due => {
+                self.turn(false);
+                return Ok(Seen(0));
+            }
+        };
+        let id = self.id;
         let (result, due) = self.sim.state.with(|s| {
-            let r = s.access(id, va, kind, dependent);
+            let r = s.access(id, (va, line), kind, dependent);
             let cpu = &s.cpus[id];
             (r, cpu.core.now() >= cpu.until)
         });

@@ -7,6 +7,7 @@
 //! change that (an invalidation, another agent's access, another CPU's turn) drops the shortcuts.
 
 pub(crate) mod access;
+mod begin;
 mod counters;
 mod handle;
 pub(crate) mod prefetch;

@@ -27,7 +27,7 @@ pub(crate) struct Translated {
 
 /// What an access needs of an entry, so that nothing at all is left to do.
 #[inline(always)]
-fn needs(kind: Kind) -> Flags {
+pub(super) fn needs(kind: Kind) -> Flags {
     match kind {
         Kind::Load => Flags::USER,
         Kind::Store => Flags(Flags::USER.0 | Flags::WRITE.0 | Flags::DIRTY.0),

@@ -4,10 +4,11 @@
 //! searched by comparing every key of the set; fully associative arrays of 32 or 64 ways, common in
 //! first-level TLBs, are searched through a hash chain, or a miss would cost 64 comparisons. Set
 //! and chain depend on class and page number alone, so that "this page in any context" is found as
-//! fast as in one. The most recent way of a set is tried first and then needs no reordering.
+//! fast as in one.
 //!
-//! The order of use is a doubly linked list a set. Rejected: moving entries as the caches do (they
-//! are 40 bytes here), and time stamps (a scan of all ways for each eviction).
+//! The order of use is a number a slot, greater with each use: programs use an entry some fifty
+//! times before another leaves, and only that looks at all ways. Rejected: moving entries as the
+//! caches do (they are 40 bytes here), and a linked list a set (nine stores for each use).
 
 use crate::cache::{Divider, Index};
 
@@ -31,66 +32,6 @@ pub(crate) fn key(class: u8, ctx: u16, page: u64) -> u64 {
 #[inline(always)]
 fn place(key: u64) -> u64 {
     key & !((u16::MAX as u64) << PAGE_BITS)
-}
-
-#[derive(Clone, Debug)]
-struct Order {
-    newer: Vec<u16>,
-    older: Vec<u16>,
-    newest: Vec<u16>,
-    oldest: Vec<u16>,
-}
-
-impl Order {
-    fn new(sets: usize, ways: usize) -> Order {
-        let slots = (sets * ways) as u16;
-        let first = |slot: u16| (slot as usize).is_multiple_of(ways);
-        Order {
-            newer: (0..slots).map(|s| if first(s) { NONE } else { s - 1 }).collect(),
-            older: (0..slots).map(|s| if first(s + 1) { NONE } else { s + 1 }).collect(),
-            newest: (0..sets).map(|set| (set * ways) as u16).collect(),
-            oldest: (0..sets).map(|set| (set * ways + ways - 1) as u16).collect(),
-        }
-    }
-
-    #[inline]
-    fn unlink(&mut self, set: usize, slot: usize) {
-        let (newer, older) = (self.newer[slot], self.older[slot]);
-        match newer {
-            NONE => self.newest[set] = older,
-            n => self.older[n as usize] = older,
-        }
-        match older {
-            NONE => self.oldest[set] = newer,
-            o => self.newer[o as usize] = newer,
-        }
-    }
-
-    #[inline]
-    fn make_newest(&mut self, set: usize, slot: usize) {
-        if self.newest[set] as usize == slot {
-            return;
-        }
-        self.unlink(set, slot);
-        let was = self.newest[set];
-        self.newer[slot] = NONE;
-        self.older[slot] = was;
-        self.newer[was as usize] = slot as u16;
-        self.newest[set] = slot as u16;
-    }
-
-    #[inline]
-    fn make_oldest(&mut self, set: usize, slot: usize) {
-        if self.oldest[set] as usize == slot {
-            return;
-        }
-        self.unlink(set, slot);
-        let was = self.oldest[set];
-        self.older[slot] = NONE;
-        self.newer[slot] = was;
-        self.older[was as usize] = slot as u16;
-        self.oldest[set] = slot as u16;
-    }
 }
 
 /// Chains of slots by hash of their place; empty for banks that are scanned.
@@ -146,7 +87,9 @@ pub(crate) struct Bank<T> {
     ways: usize,
     keys: Vec<u64>,
     values: Vec<T>,
-    order: Order,
+    /// When each slot was last used, by `uses`; 0 for those that are vacant.
+    used: Vec<u64>,
+    uses: u64,
     chains: Option<Chains>,
     live: usize,
 }
@@ -161,7 +104,8 @@ impl<T: Copy> Bank<T> {
             ways,
             keys: vec![EMPTY; entries],
             values: vec![blank; entries],
-            order: Order::new(sets, ways),
+            used: vec![0; entries],
+            uses: 0,
             chains: (ways > SCANNED_WAYS).then(|| Chains::new(entries)),
             live: 0,
         }
@@ -182,10 +126,6 @@ impl<T: Copy> Bank<T> {
 
     #[inline(always)]
     fn slot_of(&self, set: usize, key: u64) -> Option<usize> {
-        let newest = self.order.newest[set] as usize;
-        if self.keys[newest] == key {
-            return Some(newest);
-        }
         match &self.chains {
             None => {
                 let base = set * self.ways;
@@ -216,12 +156,12 @@ impl<T: Copy> Bank<T> {
         self.slot_of(self.set_of(key), key)
     }
 
-    /// The value in a slot that [`find`](Bank::find) gave for this key; the slot becomes the most
+    /// The value in a slot that [`find`](Bank::find) gave; the slot becomes the most
     /// recent of its set.
     #[inline(always)]
-    pub(crate) fn touch(&mut self, key: u64, slot: usize) -> &mut T {
-        let set = self.set_of(key);
-        self.order.make_newest(set, slot);
+    pub(crate) fn touch(&mut self, slot: usize) -> &mut T {
+        self.uses += 1;
+        self.used[slot] = self.uses;
         &mut self.values[slot]
     }
 
@@ -244,7 +184,7 @@ impl<T: Copy> Bank<T> {
         let (slot, old) = match self.slot_of(set, key) {
             Some(slot) => (slot, Some(self.values[slot])),
             None => {
-                let slot = self.order.oldest[set] as usize;
+                let slot = self.oldest(set);
                 let old_key = self.keys[slot];
                 let old = (old_key != EMPTY).then_some(self.values[slot]);
                 self.live += usize::from(old.is_none());
@@ -258,19 +198,28 @@ impl<T: Copy> Bank<T> {
                 (slot, old)
             }
         };
-        self.values[slot] = value;
-        self.order.make_newest(set, slot);
+        *self.touch(slot) = value;
         old
+    }
+
+    /// The slot of a set that is vacant, or used least recently.
+    #[inline]
+    fn oldest(&self, set: usize) -> usize {
+        let base = set * self.ways;
+        let (mut slot, mut least) = (base, u64::MAX);
+        for (way, &used) in self.used[base..base + self.ways].iter().enumerate() {
+            (slot, least) = if used < least { (base + way, used) } else { (slot, least) };
+        }
+        slot
     }
 
     #[inline]
     fn remove(&mut self, slot: usize) {
-        let set = self.set_of(self.keys[slot]);
         if let Some(chains) = &mut self.chains {
             chains.remove(self.keys[slot], slot);
         }
         self.keys[slot] = EMPTY;
-        self.order.make_oldest(set, slot);
+        self.used[slot] = 0;
         self.live -= 1;
     }
 
@@ -343,6 +292,7 @@ impl<T: Copy> Bank<T> {
     pub(crate) fn clear(&mut self) {
         if self.live > 0 {
             self.keys.fill(EMPTY);
+            self.used.fill(0);
             if let Some(chains) = &mut self.chains {
                 chains.buckets.fill(NONE);
             }
@@ -374,20 +324,15 @@ impl<T: Copy> Bank<T> {
                 return Err(format!("slot {slot} is not found under its key"));
             }
         }
-        for set in 0..self.keys.len() / self.ways {
-            let (mut at, mut before, mut count) = (self.order.newest[set], NONE, 0);
-            while at != NONE {
-                if count == self.ways
-                    || at as usize / self.ways != set
-                    || self.order.newer[at as usize] != before
-                {
-                    return Err(format!("set {set}: order of use is broken at slot {at}"));
-                }
-                (before, at, count) = (at, self.order.older[at as usize], count + 1);
-            }
-            if count != self.ways || before != self.order.oldest[set] {
-                return Err(format!("set {set}: order of use has {count} of {} ways", self.ways));
-            }
+        let mut used: Vec<u64> = self.used.iter().copied().filter(|&used| used != 0).collect();
+        used.sort_unstable();
+        used.dedup();
+        if used.len() != live || used.last().is_some_and(|&last| last > self.uses) {
+            return Err(format!("{} times of use for {live} live entries", used.len()));
+        }
+        let vacant = self.keys.iter().zip(&self.used).position(|(k, u)| (*k == EMPTY) != (*u == 0));
+        if let Some(slot) = vacant {
+            return Err(format!("slot {slot} is vacant and was used, or neither"));
         }
         Ok(())
     }
@@ -431,7 +376,7 @@ mod tests {
                     1..=4 => {
                         let found = bank.find(k);
                         assert_eq!(
-                            found.map(|s| *bank.touch(k, s)),
+                            found.map(|s| *bank.touch(s)),
                             at.map(|_| k),
                             "{entries}/{ways} step {step}"
                         );

@@ -52,15 +52,21 @@ const FOUND: usize = 64;
 /// Where the entry for a page was. What the slot holds now decides whether it still is.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    page: u64,
-    ctx: u16,
+    /// Page and context that were asked for.
+    asked: u64,
+    key: u64,
     bank: u16,
     slot: u16,
-    key: u64,
 }
 
 /// No slot holds this key.
-const NOWHERE: Found = Found { page: u64::MAX, ctx: 0, bank: 0, slot: 0, key: u64::MAX };
+const NOWHERE: Found = Found { asked: u64::MAX, key: u64::MAX, bank: 0, slot: 0 };
+
+/// What is asked for, as one word.
+#[inline(always)]
+fn asked(ctx: u16, page: u64) -> u64 {
+    page << 16 | u64::from(ctx)
+}
 
 const BLANK: Entry = Entry {
     va: 0,
@@ -117,19 +123,28 @@ impl Tlb {
     /// of its set.
     #[inline]
     pub fn lookup(&mut self, ctx: u16, va: u64) -> Option<&mut Entry> {
-        let page = va >> PageSize::K4.shift();
         if self.globals > 0 {
-            let Location { bank, key, slot } = self.locate_with_globals(ctx, va)?;
-            return Some(self.banks[bank].touch(key, slot));
+            let Location { bank, slot, .. } = self.locate_with_globals(ctx, va)?;
+            return Some(self.banks[bank].touch(slot));
         }
-        let Found { page: was, ctx: of, bank, slot, key } = self.found[page as usize % FOUND];
-        let (mut bank, mut slot, mut key) = (usize::from(bank), usize::from(slot), key);
-        if was != page || of != ctx || !self.banks[bank].holds(slot, key) {
-            Location { bank, key, slot } = self.locate(ctx, va)?;
-            let at = Found { page, ctx, bank: bank as u16, slot: slot as u16, key };
-            self.found[page as usize % FOUND] = at;
+        let Location { bank, key, slot } = self.locate(ctx, va)?;
+        let page = va >> PageSize::K4.shift();
+        let (bank16, slot16) = (bank as u16, slot as u16);
+        self.found[page as usize % FOUND] =
+            Found { asked: asked(ctx, page), key, bank: bank16, slot: slot16 };
+        Some(self.banks[bank].touch(slot))
+    }
+
+    /// The same where it is found at once; `None` says nothing.
+    #[inline(always)]
+    pub fn lookup_again(&mut self, ctx: u16, va: u64) -> Option<&mut Entry> {
+        let page = va >> PageSize::K4.shift();
+        let at = self.found[page as usize % FOUND];
+        if at.asked != asked(ctx, page) {
+            return None;
         }
-        Some(self.banks[bank].touch(key, slot))
+        let (bank, slot) = (self.banks.get_mut(usize::from(at.bank))?, usize::from(at.slot));
+        bank.holds(slot, at.key).then(|| bank.touch(slot))
     }
 
     /// Where the entry for an address is.

@@ -64,7 +64,7 @@ impl NestedTlb {
         let key = NestedTlb::key_of(self.page, address);
         let slot = self.pages.find(key);
         if let Some(slot) = slot {
-            self.pages.touch(key, slot);
+            self.pages.touch(slot);
         }
         slot.is_some()
     }

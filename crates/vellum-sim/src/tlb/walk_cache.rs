@@ -51,12 +51,11 @@ impl WalkCache {
     /// recent of its set.
     #[inline]
     pub fn lookup(&mut self, ctx: u16, va: u64, top: u8) -> Option<&mut TableEntry> {
-        let (level, key, slot) = (2..=top.min(5)).find_map(|level| {
+        let (level, slot) = (2..=top.min(5)).find_map(|level| {
             let bank = self.banks[usize::from(level) - 2].as_ref().filter(|b| b.live() > 0)?;
-            let key = key_of(level, ctx, va);
-            bank.find(key).map(|slot| (level, key, slot))
+            bank.find(key_of(level, ctx, va)).map(|slot| (level, slot))
         })?;
-        Some(self.banks[usize::from(level) - 2].as_mut()?.touch(key, slot))
+        Some(self.banks[usize::from(level) - 2].as_mut()?.touch(slot))
     }
 
     /// Keeps an entry; `entry.va` may be any address below it. Returns false for levels that are

@@ -161,7 +161,7 @@ impl Decoder {
                 Line {
                     mapping,
                     offset: number.checked_mul(LINE).ok_or("a line beyond all addresses")?,
-                    insns: b.byte().ok_or(SHORT)?,
+                    insns: u32::from(b.byte().ok_or(SHORT)?),
                 }
             }
         };
@@ -171,7 +171,7 @@ impl Decoder {
         m.learn_line(at, line);
         self.sums.fetches += 1;
         self.sums.instructions += u64::from(line.insns);
-        Ok(Event::Fetch { mapping: line.mapping, insns: line.insns, offset: line.offset })
+        Ok(Event::Fetch { mapping: line.mapping, insns: line.insns as u8, offset: line.offset })
     }
 
     fn kernel(

@@ -160,7 +160,7 @@ impl Encoder {
         debug_assert!(self.model.current.is_some() && offset.is_multiple_of(LINE) && insns <= 64);
         debug_assert!(self.model.inside(mapping, offset, LINE));
         let m = &mut self.model;
-        let line = Line { offset, mapping, insns };
+        let line = Line { offset, mapping, insns: u32::from(insns) };
         let at = m.line_indices();
         if m.long[at.0] == line {
             self.ops.push(op::LINE_LONG);

@@ -81,7 +81,7 @@ pub(crate) struct Slot {
 pub(crate) struct Line {
     pub(crate) offset: u64,
     pub(crate) mapping: u32,
-    pub(crate) insns: u8,
+    pub(crate) insns: u32,
 }
 
 /// What is remembered of one thread.
