@@ -6,9 +6,10 @@
 //! and chain depend on class and page number alone, so that "this page in any context" is found as
 //! fast as in one.
 //!
-//! The order of use is a number a slot, greater with each use: programs use an entry some fifty
-//! times before another leaves, and only that looks at all ways. Rejected: moving entries as the
-//! caches do (they are 40 bytes here), and a linked list a set (nine stores for each use).
+//! The order of use is a number a slot, greater with each use. Programs use entries some fifty times
+//! before one leaves, and only that looks at the ways of the set; of many ways it leaves a list of
+//! who is next. Rejected: moving entries as the caches do (they are 40 bytes here), and a linked
+//! list a set (nine stores for each use).
 
 use crate::cache::{Divider, Index};
 
@@ -90,6 +91,9 @@ pub(crate) struct Bank<T> {
     /// When each slot was last used, by `uses`; 0 for those that are vacant.
     used: Vec<u64>,
     uses: u64,
+    /// For sets of many ways: their slots and when these were last used when all ways were looked
+    /// at, the first to leave last. Those used since then do not leave.
+    next: Vec<Vec<(u64, u16)>>,
     chains: Option<Chains>,
     live: usize,
 }
@@ -106,6 +110,7 @@ impl<T: Copy> Bank<T> {
             values: vec![blank; entries],
             used: vec![0; entries],
             uses: 0,
+            next: vec![Vec::new(); if ways > SCANNED_WAYS { sets } else { 0 }],
             chains: (ways > SCANNED_WAYS).then(|| Chains::new(entries)),
             live: 0,
         }
@@ -204,8 +209,20 @@ impl<T: Copy> Bank<T> {
 
     /// The slot of a set that is vacant, or used least recently.
     #[inline]
-    fn oldest(&self, set: usize) -> usize {
+    fn oldest(&mut self, set: usize) -> usize {
         let base = set * self.ways;
+        if let Some(next) = self.next.get_mut(set) {
+            loop {
+                while let Some((used, slot)) = next.pop() {
+                    if self.used[usize::from(slot)] == used {
+                        return usize::from(slot);
+                    }
+                }
+                let used = &self.used[base..base + self.ways];
+                next.extend(used.iter().copied().zip(base as u16..));
+                next.sort_unstable_by(|a, b| b.cmp(a));
+            }
+        }
         let (mut slot, mut least) = (base, u64::MAX);
         for (way, &used) in self.used[base..base + self.ways].iter().enumerate() {
             (slot, least) = if used < least { (base + way, used) } else { (slot, least) };
@@ -220,6 +237,9 @@ impl<T: Copy> Bank<T> {
         }
         self.keys[slot] = EMPTY;
         self.used[slot] = 0;
+        if let Some(next) = self.next.get_mut(slot / self.ways) {
+            next.push((0, slot as u16));
+        }
         self.live -= 1;
     }
 
@@ -293,6 +313,7 @@ impl<T: Copy> Bank<T> {
         if self.live > 0 {
             self.keys.fill(EMPTY);
             self.used.fill(0);
+            self.next.iter_mut().for_each(Vec::clear);
             if let Some(chains) = &mut self.chains {
                 chains.buckets.fill(NONE);
             }
