@@ -6,10 +6,10 @@
 //! and chain depend on class and page number alone, so that "this page in any context" is found as
 //! fast as in one.
 //!
-//! The order of use is a number a slot, greater with each use. Programs use entries some fifty times
-//! before one leaves, and only that looks at the ways of the set; of many ways it leaves a list of
-//! who is next. Rejected: moving entries as the caches do (they are 40 bytes here), and a linked
-//! list a set (nine stores for each use).
+//! The order of use is a number a slot, greater with each use. Programs use entries some fifty
+//! times before one leaves, and only that looks at the ways of the set; of many ways it leaves a
+//! list of who is next. Rejected: moving entries as the caches do (they are 40 bytes here), and a
+//! linked list a set (nine stores for each use).
 
 use crate::cache::{Divider, Index};
 
