@@ -46,6 +46,14 @@ impl First {
         self.arrivals.as_ref()?.find(line, self.tag(va), start)
     }
 
+    /// Whether an access at `now` by `va` to a line that is there is as any other: the line is not
+    /// on its way, and the way is predicted as it was for the last access to the set.
+    #[inline]
+    pub(crate) fn is_plain(&self, (line, set): (u64, usize), va: u64, now: Ticks) -> bool {
+        self.arrivals.as_ref().is_none_or(|arrivals| arrivals.lacks(line, now))
+            && self.ways.as_ref().is_none_or(|ways| ways.is_last(set, line, linear_hash(va)))
+    }
+
     /// When a missed line comes, which would be at `at` if nothing else came into its set.
     /// `pushed`: a dirty line leaves for it. `now`: no access will ask for an earlier time.
     pub(crate) fn arrives(

@@ -282,12 +282,19 @@ impl Hierarchy {
     }
 
     /// An access of a program to the line that was used last in its set of the first level, where
-    /// that is seen at once. `false` says nothing, and changes nothing.
+    /// that is seen at once. `is_plain`, told the set, may refuse. `false` says nothing, and changes
+    /// nothing.
     #[inline(always)]
-    pub fn again(&mut self, cpu: usize, line: u64, kind: Kind) -> bool {
+    pub fn again(
+        &mut self,
+        cpu: usize,
+        line: u64,
+        kind: Kind,
+        is_plain: impl FnOnce(usize) -> bool,
+    ) -> bool {
         let private = &mut self.cpus[cpu];
         let first = if kind == Kind::Fetch { &mut private.l1i } else { &mut private.l1d };
-        let is_again = first.access_again(line, kind == Kind::Store);
+        let is_again = first.access_again(line, kind == Kind::Store, is_plain);
         private.counters.served[Agent::Demand as usize][kind as usize][0] += u64::from(is_again);
         is_again
     }

@@ -118,13 +118,19 @@ impl Cache {
     }
 
     /// The same for the most recent line of its set, where that changes nothing but the line.
-    /// `false` says nothing, and changes nothing.
+    /// `is_plain`, told the set, may refuse. `false` says nothing, and changes nothing.
     #[inline(always)]
-    pub fn access_again(&mut self, line: u64, write: bool) -> bool {
-        let Location { base, key, .. } = self.locate(line);
+    pub fn access_again(
+        &mut self,
+        line: u64,
+        write: bool,
+        is_plain: impl FnOnce(usize) -> bool,
+    ) -> bool {
+        let Location { set, base, key } = self.locate(line);
         let first = &mut self.tags[base];
         let again = *first | FLAGS == key | FLAGS
-            && (self.last == line || matches!(self.policy, Policy::Lru | Policy::Random));
+            && (self.last == line || matches!(self.policy, Policy::Lru | Policy::Random))
+            && is_plain(set);
         if again {
             *first |= u32::from(write);
             (self.last, self.last_at) = (line, base);

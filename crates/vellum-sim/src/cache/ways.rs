@@ -24,15 +24,12 @@ use super::geometry::Geometry;
 /// No line has this address.
 const NO_LINE: u64 = u64::MAX;
 
-/// Pairs of bits of a linear address whose exclusive ors are the bits of its hash.
-const PAIRS: [[u32; 2]; 8] =
-    [[12, 27], [13, 26], [14, 25], [15, 20], [16, 21], [17, 22], [18, 23], [19, 24]];
-
-/// The hash of a linear address. It is the same for all bytes of a page.
+/// The hash of a linear address: bits 12 to 19, each with one of bits 27, 26, 25, 20, 21, 22, 23,
+/// 24. It is the same for all bytes of a page.
 #[inline]
 pub fn linear_hash(va: u64) -> u8 {
-    let bit = |[low, high]: [u32; 2]| (va >> low ^ va >> high) & 1;
-    PAIRS.iter().enumerate().fold(0, |hash, (n, &pair)| hash | (bit(pair) as u8) << n)
+    let first_three = va >> 27 & 1 | va >> 25 & 2 | va >> 23 & 4;
+    (va >> 12 ^ (va >> 20 & 31) << 3 ^ first_three) as u8
 }
 
 /// A line and the hash by which it is found.
@@ -56,6 +53,12 @@ impl WayPredictor {
     /// For a cache of this shape.
     pub fn new(cache: &Geometry) -> WayPredictor {
         WayPredictor { ways: cache.ways as usize, tagged: vec![NOTHING; cache.lines() as usize] }
+    }
+
+    /// Whether the last access to the set was to this line by this hash.
+    #[inline]
+    pub fn is_last(&self, set: usize, line: u64, hash: u8) -> bool {
+        self.tagged[set * self.ways] == Tagged { line, hash }
     }
 
     /// Whether an access by an address with this hash finds the line. From now on it does, and no
@@ -125,6 +128,10 @@ mod tests {
         assert!([2, 3, 4, 0].into_iter().all(|n| p.access(0, n, n as u8)), "line 1 left");
     }
 
+    /// Pairs of bits of a linear address whose exclusive ors are the bits of its hash.
+    const PAIRS: [[u32; 2]; 8] =
+        [[12, 27], [13, 26], [14, 25], [15, 20], [16, 21], [17, 22], [18, 23], [19, 24]];
+
     #[test]
     fn the_hash_is_eight_pairs_of_bits_of_the_page() {
         let counts = |n: &u32| linear_hash(1 << n) != 0;
@@ -132,7 +139,8 @@ mod tests {
         let hashes: std::collections::BTreeSet<_> =
             (0..256).map(|page| linear_hash(0x7f00_0000_0000 + page * 4096)).collect();
         assert_eq!(hashes.len(), 256, "pages of 1 MiB differ");
-        for [low, high] in PAIRS {
+        for (n, [low, high]) in PAIRS.into_iter().enumerate() {
+            assert_eq!([low, high].map(|bit| linear_hash(1 << bit)), [1 << n; 2]);
             assert_eq!(linear_hash(1 << low | 1 << high), 0);
             assert_ne!(linear_hash(1 << low), 0);
         }

@@ -93,9 +93,12 @@ impl<F: Format> SimState<F> {
         if is_again {
             *(if fetches { &mut cpu.counts.quick_fetches } else { &mut cpu.counts.quick_lines }) +=
                 1;
-        } else if cpu.first.is_some() || !self.caches.again(c, line, kind.of_cache()) {
-            return Begun::Line(line);
         } else {
+            let (first, now) = (cpu.first.as_ref().filter(|_| !fetches), cpu.core.now());
+            let is_plain = |set| first.is_none_or(|f| f.is_plain((line, set), va, now));
+            if !self.caches.again(c, line, kind.of_cache(), is_plain) {
+                return Begun::Line(line);
+            }
             (recent.line, recent.dirty) = (line, stores);
         }
         if kind == Kind::Load {

@@ -70,6 +70,12 @@ impl Arrivals {
         Some((found.at, found.source))
     }
 
+    /// Whether no access from `now` on finds the line on its way.
+    #[inline]
+    pub fn lacks(&self, line: u64, now: Ticks) -> bool {
+        now >= self.last || self.lines.iter().all(|a| a.line != line)
+    }
+
     /// A line comes into a set, at `at` if nothing else does; returns when. `pushed`: a dirty line
     /// leaves for it. `now`: no access will ask for an earlier time.
     pub fn add(&mut self, line: Coming, pushed: bool, now: Ticks, mut at: Ticks) -> Ticks {
