@@ -63,8 +63,9 @@ impl<F: Format> Calls<'_, '_, F> {
     fn write(&self, object: &Object, at: u64, bytes: u64) -> Result<(), LabError> {
         let (vm, mut buffer) = (self.vm, [0; MANY as usize]);
         self.cpu.syscall();
-        let written = vm.machine().in_file_write(|| {
-            if vm.objects().usage(object).bytes < at + bytes {
+        let grows = vm.objects().usage(object).bytes < at + bytes;
+        let written = vm.machine().in_file_write(grows, || {
+            if grows {
                 vm.objects().resize(object, at + bytes)?;
             }
             vm.objects().write(object, at, &buffer[..bytes as usize]).1

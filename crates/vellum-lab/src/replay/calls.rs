@@ -96,7 +96,7 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
 /// A child gets the program's pages, and has them until it ends: at once, if it has no number.
 fn fork<F: Format>(s: &Session<'_, '_, F>, number: Option<u32>) -> Result<(), LabError> {
     s.resident.borrow_mut().fork_begins();
-    let space = s.vm.fork(s.space).map_err(|_| s.out_of_memory())?;
+    let space = s.with_room(|| s.vm.fork(s.space)).map_err(|_| s.out_of_memory())?;
     let child = match number {
         Some(number) => {
             let pages = s.pages_of(&space);
@@ -119,13 +119,13 @@ fn on<F: Format>(
     mapping: u32,
     offset: u64,
     len: u64,
-    verb: impl FnOnce(Va, u64) -> Result<(), SpaceError>,
+    mut verb: impl FnMut(Va, u64) -> Result<(), SpaceError>,
 ) -> Result<(), LabError> {
     let base = s.maps.borrow().get(mapping).map(|p| p.base);
     let Some(va) = base.and_then(|b| b.checked_add(offset)) else {
         return Err(s.bad_trace(format_args!("a call on mapping {mapping}, which was never made")));
     };
-    settle(s, verb(Va(va), len.next_multiple_of(4096)))
+    settle(s, s.with_room(|| verb(Va(va), len.next_multiple_of(4096))))
 }
 
 /// What becomes of a verb's refusal.
@@ -167,7 +167,7 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
     };
     let make = |placement| match files::is_object(m.kind) {
         true => s.map_file(m, placement, len, attrs(m)),
-        false => Ok(s.vm.map(s.space, placement, len, attrs(m))),
+        false => Ok(s.with_room(|| s.vm.map(s.space, placement, len, attrs(m)))),
     };
     let made = match make(placement)? {
         // Something the kernel keeps in its own half (the vsyscall page): anywhere will do.
@@ -207,7 +207,7 @@ fn populate<F: Format>(
         return Ok(());
     }
     s.warm_part(mapping, offset, offset + len);
-    let done = s.vm.advise(s.space, Va(start), len, Wish::Populate { write });
+    let done = s.with_room(|| s.vm.advise(s.space, Va(start), len, Wish::Populate { write }));
     if done.is_ok() {
         s.remapped(start, |r| r.touch(start));
         let blocks = (start + len).div_ceil(AROUND) - start / AROUND;
@@ -244,7 +244,7 @@ fn remap<F: Format>(
         },
     };
     s.lengthen(&m, old, new_len)?;
-    match s.vm.remap(s.space, Va(from), len, new_len, to) {
+    match s.with_room(|| s.vm.remap(s.space, Va(from), len, new_len, to)) {
         Ok(va) => {
             s.maps.borrow_mut().place(new, va.0, new_len, m.prot);
             s.remapped(va.0, |r| r.move_to((from, from + len), (va.0, va.0 + new_len)));
@@ -262,7 +262,8 @@ fn brk<F: Format>(s: &Session<'_, '_, F>, mapping: u32, len: u64) -> Result<(), 
     let (now, len) = (place.len, len.next_multiple_of(4096));
     if len > now {
         let attrs = Attrs::anonymous(rights(place.made));
-        if let Err(e) = s.vm.map(s.space, Placement::At(Va(place.base + now)), len - now, attrs) {
+        let at = Placement::At(Va(place.base + now));
+        if let Err(e) = s.with_room(|| s.vm.map(s.space, at, len - now, attrs)) {
             return match e {
                 SpaceError::NoMemory => Err(s.out_of_memory()),
                 e => Err(s.bad_trace(format_args!("the heap cannot grow to {len} bytes: {e}"))),
@@ -270,7 +271,7 @@ fn brk<F: Format>(s: &Session<'_, '_, F>, mapping: u32, len: u64) -> Result<(), 
         }
         s.remapped(place.base, |r| r.map((place.base + now, place.base + len), attrs, true));
     } else if len < now {
-        let done = s.vm.unmap(s.space, Va(place.base + len), now - len);
+        let done = s.with_room(|| s.vm.unmap(s.space, Va(place.base + len), now - len));
         let gone = (place.base + len, place.base + now);
         settle(s, done.inspect(|()| s.remapped(gone.0, |r| r.unmap(gone))))?;
     }

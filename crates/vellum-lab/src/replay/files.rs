@@ -25,7 +25,9 @@ use vellum_trace::event::{Map, MapKind};
 
 use super::folios::Folios;
 use super::maps::{FileStart, Place};
+use super::room::MOST_EVICTIONS;
 use super::session::Session;
+use super::written::Written;
 use crate::cli::FileState;
 use crate::error::LabError;
 use crate::interrupt;
@@ -36,9 +38,6 @@ const PIECE: usize = 128 << 10;
 const AROUND: u64 = 256 << 10;
 /// The share of the machine's memory that warm files leave free, as a divisor.
 const LEFT_FREE: u64 = 8;
-/// So often in a row files are evicted for what lacks memory. Where a page comes back that was
-/// evicted for its own table of entries, it would be done for ever.
-pub const MOST_EVICTIONS: u32 = 8;
 /// Bytes that one call writes at most (write(2), notes).
 const MOST_WRITTEN: u64 = 0x7fff_f000;
 /// `POSIX_FADV_NORMAL`, `RANDOM`, `SEQUENTIAL`, `WILLNEED`, `DONTNEED`; those of `madvise` have the
@@ -82,7 +81,7 @@ struct Shown {
 /// The objects that a replay has made.
 #[derive(Debug, Default)]
 pub struct Files {
-    objects: BTreeMap<Key, Rc<Object>>,
+    pub objects: BTreeMap<Key, Rc<Object>>,
     /// What each mapping shows.
     of: BTreeMap<u32, Shown>,
     /// For each piece of a file the byte up to which it was read before the program began, or is
@@ -91,7 +90,9 @@ pub struct Files {
     /// How much of a file was in memory before the program began, where that is less than all.
     limits: BTreeMap<Key, u64>,
     /// How Linux would keep them.
-    folios: BTreeMap<u32, Folios>,
+    pub folios: BTreeMap<u32, Folios>,
+    /// Which pages they have.
+    written: BTreeMap<u32, Written>,
     /// Where a mapping was cut, by its number and offset: something else may lie behind it.
     cuts: BTreeSet<(u32, u64)>,
     /// What was read before the program began, which is none of its own.
@@ -157,13 +158,13 @@ impl<F: Format> Session<'_, '_, F> {
         if let Key::Mapping(_) = key {
             self.reach(&object, end)?;
         }
-        let part = ObjectPart { object: &object, offset };
-        Ok(match m.kind {
+        let part = || ObjectPart { object: &object, offset };
+        Ok(self.with_room(|| match m.kind {
             MapKind::FileShared | MapKind::AnonShared => {
-                self.vm.map_object(self.space, placement, len, attrs, part)
+                self.vm.map_object(self.space, placement, len, attrs, part())
             }
-            _ => self.vm.map_private(self.space, placement, len, attrs, part),
-        })
+            _ => self.vm.map_private(self.space, placement, len, attrs, part()),
+        }))
     }
 
     /// A mapping of a file becomes longer by a move. Where no file is named it goes on.
@@ -197,7 +198,7 @@ impl<F: Format> Session<'_, '_, F> {
             return Ok(object.clone());
         }
         let objects = self.vm.objects();
-        let made = match (anonymous, key) {
+        let made = self.with_room(|| match (anonymous, key) {
             (Some(bytes), _) => objects.create(bytes),
             (None, Key::File(file)) => {
                 let FileStart { bytes, is_memory } = self.maps.borrow().file(file);
@@ -210,7 +211,7 @@ impl<F: Format> Session<'_, '_, F> {
                 }
             }
             (None, Key::Mapping(_)) => objects.create_paged(0, key.pager()),
-        };
+        });
         let made = made.map_err(|_| self.out_of_memory())?;
         // Another CPU may have been here meanwhile.
         let there = self.files.borrow().objects.get(&key).cloned();
@@ -227,7 +228,7 @@ impl<F: Format> Session<'_, '_, F> {
     fn reach(&self, object: &Object, end: u64) -> Result<(), LabError> {
         let objects = self.vm.objects();
         if objects.usage(object).bytes < end {
-            objects.resize(object, end).map_err(|e| self.bad_file(e))?;
+            self.with_room(|| objects.resize(object, end)).map_err(|e| self.bad_file(e))?;
         }
         Ok(())
     }
@@ -314,6 +315,14 @@ impl<F: Format> Session<'_, '_, F> {
             let limit = files.limits.entry(key).or_insert(from);
             *limit = from.min(*limit);
         }
+    }
+
+    /// The pages that a file has.
+    fn written(&self, file: u32) -> RefMut<'_, Written> {
+        let FileStart { bytes, .. } = self.maps.borrow().file(file);
+        RefMut::map(self.files.borrow_mut(), |files| {
+            files.written.entry(file).or_insert_with(|| Written::new(bytes.div_ceil(PAGE)))
+        })
     }
 
     /// How Linux would keep a file, if its faults map folios: of those that the trace names, and
@@ -423,7 +432,9 @@ impl<F: Format> Session<'_, '_, F> {
         if let Some(mut folios) = self.folios(file) {
             folios.write(offset, bytes);
         }
-        self.vm.machine().in_file_write(|| {
+        let pages = offset / PAGE..end.div_ceil(PAGE);
+        let grows = bytes > 0 && self.written(file).write(pages);
+        self.vm.machine().in_file_write(grows, || {
             self.reach(&object, end)?;
             self.write_object(&object, offset, end)
         })
@@ -448,7 +459,9 @@ impl<F: Format> Session<'_, '_, F> {
     /// `ftruncate` by the program.
     pub(super) fn file_resize(&self, file: u32, bytes: u64) -> Result<(), LabError> {
         let object = self.object(Key::File(file), None)?;
-        self.vm.objects().resize(&object, bytes).map_err(|e| self.bad_file(e))?;
+        self.with_room(|| self.vm.objects().resize(&object, bytes))
+            .map_err(|e| self.bad_file(e))?;
+        self.written(file).cut(bytes.div_ceil(PAGE));
         self.recount_children();
         self.vm.machine().cut_file(u64::from(file), bytes);
         if let Some(mut folios) = self.folios(file) {
@@ -463,7 +476,8 @@ impl<F: Format> Session<'_, '_, F> {
     /// `fsync` by the program.
     pub(super) fn file_sync(&self, file: u32, offset: u64, bytes: u64) -> Result<(), LabError> {
         let object = self.object(Key::File(file), None)?;
-        self.vm.objects().sync(&object, offset, bytes).map_err(|e| self.bad_file(e))
+        self.with_room(|| self.vm.objects().sync(&object, offset, bytes))
+            .map_err(|e| self.bad_file(e))
     }
 
     /// `posix_fadvise` by the program; what is not needed any more is evicted. Linux keeps a
@@ -506,34 +520,6 @@ impl<F: Format> Session<'_, '_, F> {
         let Some(object) = files.objects.get(&key).cloned() else { return };
         drop(files);
         self.vm.objects().will_need(&object, offset.saturating_add(from), len);
-    }
-
-    /// Clean pages of files go. Says whether there were any.
-    fn evict_files(&self) -> bool {
-        let all: Vec<Rc<Object>> = self.files.borrow().objects.values().cloned().collect();
-        let evict = |object: &Rc<Object>| self.vm.objects().evict(object, 0, u64::MAX);
-        self.look_at_memory();
-        let evicted = all.iter().map(evict).sum::<u64>();
-        self.recount_children();
-        // Nobody knows which pages stay; all are taken to be read anew.
-        self.files.borrow_mut().folios.values_mut().for_each(Folios::clear);
-        evicted > 0
-    }
-
-    /// Memory has run out: files give some, if they have any.
-    pub(super) fn makes_room(&self) -> bool {
-        self.evict_files() || self.write_files()
-    }
-
-    /// Dirty pages of files are written to the disk, and are clean then. Says whether there were
-    /// any.
-    fn write_files(&self) -> bool {
-        let all: Vec<Rc<Object>> = self.files.borrow().objects.values().cloned().collect();
-        let write = |object: &Rc<Object>| {
-            let dirty = self.vm.objects().usage(object).dirty_pages > 0;
-            dirty && self.vm.objects().sync(object, 0, u64::MAX).is_ok()
-        };
-        all.iter().filter(|object| write(object)).count() > 0
     }
 
     fn bad_file(&self, error: ObjectError) -> LabError {

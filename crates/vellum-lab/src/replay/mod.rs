@@ -31,7 +31,9 @@ mod folios;
 mod maps;
 mod player;
 mod resident;
+mod room;
 mod session;
+mod written;
 
 pub use collapse::CollapseScan;
 pub use config_check::check_config;

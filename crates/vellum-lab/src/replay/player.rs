@@ -15,7 +15,6 @@ use super::calls;
 use super::counters::Part;
 use super::cpu::SliceEnd;
 use super::events::{Run, Wait, is_barrier, takes};
-use super::files::MOST_EVICTIONS;
 use super::maps::{self, AccessLookup};
 use super::session::Session;
 use crate::error::LabError;
@@ -320,18 +319,10 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     }
 
     fn fault(&self, va: Va, access: Access) -> Result<(), FaultError> {
-        let (s, mut lacking) = (self.session, 0);
-        loop {
-            match s.vm.fault(s.space, va, access) {
-                Err(FaultError::NoMemory) if lacking < MOST_EVICTIONS && s.makes_room() => {
-                    lacking += 1;
-                }
-                served => {
-                    s.remapped(va.0, |regions| regions.touch(va.0));
-                    return served.map(drop);
-                }
-            }
-        }
+        let s = self.session;
+        let served = s.with_room(|| s.vm.fault(s.space, va, access));
+        s.remapped(va.0, |regions| regions.touch(va.0));
+        served.map(drop)
     }
 
     /// What becomes of an access that the library refuses: it waits for a call that makes its file

@@ -282,8 +282,8 @@ impl Hierarchy {
     }
 
     /// An access of a program to the line that was used last in its set of the first level, where
-    /// that is seen at once. `is_plain`, told the set, may refuse. `false` says nothing, and changes
-    /// nothing.
+    /// that is seen at once. `is_plain`, told the set, may refuse. `false` says nothing, and
+    /// changes nothing.
     #[inline(always)]
     pub fn again(
         &mut self,

@@ -15,7 +15,7 @@ mod price;
 mod program;
 pub(crate) mod translate;
 
-use core::ops::RangeInclusive;
+use core::ops::Range;
 
 pub use access::{PageFault, Seen};
 pub use counters::Counters;
@@ -200,10 +200,8 @@ pub(crate) struct CpuState {
     pub lifted: Option<u64>,
     /// It is in a system call that moves bytes, which has a price of its own.
     pub moves: Moves,
-    /// One past the last lines of the last runs of lines that such calls moved.
+    /// Where the last runs of bytes ended that such calls moved, as physical addresses.
     pub moved_to: [u64; 4],
-    /// That call writes to a file, and has given it no page yet.
-    pub grows: bool,
     /// How it maps pages of files.
     pub folio: FolioMapping,
     pub preempt_off: u32,
@@ -271,7 +269,6 @@ impl CpuState {
             lifted: None,
             moves: Moves::Nothing,
             moved_to: [u64::MAX; 4],
-            grows: false,
             folio: FolioMapping::default(),
             preempt_off: 0,
             cleared_to: u64::MAX,
@@ -303,14 +300,11 @@ impl CpuState {
         &mut self.charges.sums[usize::from(self.account != Account::Program)]
     }
 
-    /// A system call moves lines: whether the first follows on what such a call moved.
-    pub(crate) fn follows(&mut self, lines: &RangeInclusive<u64>) -> bool {
-        let known = self
-            .moved_to
-            .iter()
-            .position(|end| [end.wrapping_sub(1), *end].contains(lines.start()));
+    /// A system call moves bytes: whether they follow on what such a call moved.
+    pub(crate) fn goes_on(&mut self, bytes: Range<u64>) -> bool {
+        let known = self.moved_to.iter().position(|end| *end == bytes.start);
         self.moved_to[..=known.unwrap_or(3)].rotate_right(1);
-        self.moved_to[0] = lines.end() + 1;
+        self.moved_to[0] = bytes.end;
         known.is_some()
     }
 

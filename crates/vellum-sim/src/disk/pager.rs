@@ -148,19 +148,20 @@ impl<F: Format> SimMachine<F> {
     }
 
     /// Runs `act` as [`in_file_call`](Self::in_file_call) does, for a call that writes to a file.
-    pub fn in_file_write<R>(&self, act: impl FnOnce() -> R) -> R {
+    /// `grows`: that gives the file pages.
+    pub fn in_file_write<R>(&self, grows: bool, act: impl FnOnce() -> R) -> R {
         let c = self.current.get();
         if self.prices_file_calls() {
             self.state.with(|s| {
                 let cpu = &mut s.cpus[c];
                 let before = cpu.switch(Account::Call);
                 cpu.charge(Price::WriteCall, s.costs.write_call);
+                if grows {
+                    cpu.charge(Price::GrowCall, s.costs.grow_call);
+                }
                 cpu.switch(before);
-                cpu.grows = true;
             });
         }
-        let result = self.in_file_call(act);
-        self.state.with(|s| s.cpus[c].grows = false);
-        result
+        self.in_file_call(act)
     }
 }

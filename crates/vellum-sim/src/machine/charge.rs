@@ -1,7 +1,5 @@
 //! The cost of kernel work, and the account that it is charged to.
 
-use core::mem;
-
 use vellum::addr::{Order, Pfn};
 use vellum::machine::{Stores, Use, Verb, Work};
 
@@ -80,9 +78,6 @@ impl<F: Format> SimState<F> {
         let (price, cost) = match (to, order) {
             (Use::Data, Order::BASE) => (Price::ChargePage, self.costs.charge_page),
             (Use::Object, Order::BASE) if was != Some(Use::Object as u8) => {
-                if mem::take(&mut self.cpus[c].grows) {
-                    self.cpus[c].charge(Price::GrowCall, self.costs.grow_call);
-                }
                 (Price::AddFile, self.costs.add_file)
             }
             (_, Order::BASE) if was == Some(Use::Object as u8) => {
@@ -253,8 +248,8 @@ impl<F: Format> SimState<F> {
 
     /// The kernel reads or writes bytes of a frame for a program: its lines go through the caches,
     /// on the account of the verb. They are independent of each other, so their misses overlap as
-    /// far as the core has fill buffers; the first is waited for, unless a call moved the lines
-    /// before it, and a prefetcher these with them.
+    /// far as the core has fill buffers; the first is waited for, unless a call went on where
+    /// one had ended, and a prefetcher with it.
     pub(crate) fn kernel_bytes(
         &mut self,
         c: usize,
@@ -266,12 +261,14 @@ impl<F: Format> SimState<F> {
         if length == 0 || self.cpus[c].beforehand {
             return;
         }
-        let lines =
-            pfn * LINES + offset as u64 / 64..=pfn * LINES + (offset + length - 1) as u64 / 64;
+        let start = pfn * LINES * 64 + offset as u64;
+        let end = start + length as u64;
+        let lines = start / 64..=(end - 1) / 64;
         let (mut charges, mut buffers) = ([Ticks::ZERO; PRICES], 1);
         let moves = self.cpus[c].moves;
-        let is_ahead = self.cpus[c].follows(&lines) && self.cpus[c].prefetcher.is_some();
-        if moves == Moves::More || moves == Moves::First && is_ahead {
+        let goes_on = moves != Moves::Nothing && self.cpus[c].goes_on(start..end);
+        let is_ahead = goes_on && self.cpus[c].prefetcher.is_some();
+        if moves == Moves::More || is_ahead {
             buffers = u64::from(self.cpus[c].core.fill_buffers());
         }
         let (copy, copies) = match moves {

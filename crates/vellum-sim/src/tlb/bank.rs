@@ -351,6 +351,16 @@ impl<T: Copy> Bank<T> {
         if used.len() != live || used.last().is_some_and(|&last| last > self.uses) {
             return Err(format!("{} times of use for {live} live entries", used.len()));
         }
+        for (set, next) in self.next.iter().enumerate().filter(|(_, next)| !next.is_empty()) {
+            let newest = next.iter().map(|&(used, _)| used).max().unwrap_or(0);
+            let mut slots = set * self.ways..(set + 1) * self.ways;
+            let is_known = |slot: usize| {
+                self.used[slot] > newest || next.contains(&(self.used[slot], slot as u16))
+            };
+            if let Some(slot) = slots.find(|&slot| !is_known(slot)) {
+                return Err(format!("slot {slot} is not among those that leave next"));
+            }
+        }
         let vacant = self.keys.iter().zip(&self.used).position(|(k, u)| (*k == EMPTY) != (*u == 0));
         if let Some(slot) = vacant {
             return Err(format!("slot {slot} is vacant and was used, or neither"));
@@ -415,6 +425,7 @@ mod tests {
                         };
                         assert_eq!(old, expect, "{entries}/{ways} step {step}");
                         set.insert(0, k);
+                        bank.validate(|&v| v).expect("consistent");
                     }
                 }
             }

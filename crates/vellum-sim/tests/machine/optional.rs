@@ -288,13 +288,14 @@ fn a_page_of_an_object_that_a_fault_takes_out_and_puts_back_is_the_same_page() {
 
 #[test]
 fn a_call_that_moves_bytes_may_have_a_price_and_is_then_the_only_call() {
-    let costs = [("file_call", 500), ("file_line", 40), ("write_call", 60)];
+    let costs = [("file_call", 500), ("file_line", 40), ("write_call", 60), ("grow_call", 9)];
     let lines: String = costs.map(|(key, cycles)| line(key, &cycles.to_string())).concat();
     let priced = tiny_with("[costs.work]", &lines).expect("valid");
     let plain = file::preset("tiny").expect("valid");
     let (call, copy) = (plain.costs().work[Work::Call as usize], plain.costs().copy_line);
     // A call told by the program; a switch; one of the library's alone, and inside; lines in caches
-    // moved alone, and inside; a call that writes.
+    // moved alone, and inside; calls that write, of
+    // which the second gives the file pages.
     let took = |machine: &Machine| {
         let sim = SimMachine::<X86>::new(machine, Options::default()).expect("a machine");
         let run = |cpu: &vellum_sim::Cpu<'_, X86>| {
@@ -315,15 +316,16 @@ fn a_call_that_moves_bytes_may_have_a_price_and_is_then_the_only_call() {
                 time(&|| sim.in_file_call(call)),
                 time(&move_lines),
                 time(&|| sim.in_file_call(move_lines)),
-                time(&|| sim.in_file_write(call)),
+                time(&|| sim.in_file_write(false, call)),
+                time(&|| sim.in_file_write(true, call)),
                 time(&call),
             ]
         };
         sim.solo(0, run).expect("nothing forbidden")
     };
     let (call, copies) = (call.cycles(), 16 * copy.cycles());
-    assert_eq!(took(&plain), [call, call, call, call, copies, copies, call, call]);
-    assert_eq!(took(&priced), [500, call, call, 0, copies, 16 * 20, 60, call]);
+    assert_eq!(took(&plain), [call, call, call, call, copies, copies, call, call, call]);
+    assert_eq!(took(&priced), [500, call, call, 0, copies, 16 * 20, 60, 60 + 9, call]);
     for key in ["file_line", "write_call", "grow_call"] {
         let message = tiny_with("[costs.work]", &line(key, "9")).expect_err("refused").to_string();
         assert!(message.contains(&format!("costs.{key}")) && message.contains("both"), "{message}");

@@ -354,6 +354,31 @@ fn what_is_written_goes_to_the_disk_when_memory_runs_out() {
     assert!(count(&c, "pgpgin") > 60 << 10, "what went is read again");
 }
 
+/// Memory is full of what was written, whoever wants some next.
+#[test]
+fn files_give_way_to_calls_as_well() {
+    let full = |pages: u64| {
+        let mut s = Script::new();
+        let m = s.anon(4 << 10);
+        s.touch(m, 0..4 << 10);
+        let file = s.new_file(0);
+        for n in 0..pages {
+            s.call(Change::FileWrite { file, offset: n << 12, bytes: 4096 });
+        }
+        s
+    };
+    let mut populates = full(11_000);
+    let new = populates.fresh(1, 4 << 10, MapKind::Anon);
+    populates.map_as(Map { populate: true, ..new });
+    assert_eq!(count(&run(&populates, "populates.vt", &[]), "populated_pages"), 4 << 10);
+    // Where the frame that is lacking is one of a few.
+    for pages in (12_230..12_252).step_by(3) {
+        let mut forks = full(pages);
+        forks.call(Change::Fork { child: Some(0) });
+        assert_eq!(count(&run(&forks, "forks.vt", &[]), "rss_end_bytes"), 16 << 20, "{pages}");
+    }
+}
+
 #[test]
 fn a_machine_without_a_disk_has_no_cold_files() {
     let s = reads(1);
