@@ -36,6 +36,28 @@ fn misses_per_round(cache: &mut Cache, lines: u64, stride: u64, rounds: u64) -> 
 }
 
 #[test]
+fn what_is_seen_at_once_is_what_a_look_finds_under_any_policy() {
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    for policy in ALL {
+        let (mut looks, mut sees) = (cache(4, 4, policy), cache(4, 4, policy));
+        let mut seen = 0;
+        for step in 0..20_000 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            let (line, write) = ((x >> 8) % 24, x & 1 != 0);
+            let again = sees.access_again(line, write, |set| set as u64 == line % 4);
+            seen += u64::from(again);
+            let found = if again { Lookup::Hit } else { sees.access(line, write) };
+            assert_eq!(found, looks.access(line, write), "{policy:?} step {step}");
+        }
+        sees.validate().expect("consistent");
+        assert!(seen > 100, "{policy:?}: {seen}");
+        assert!(!sees.access_again(x % 24, false, |_| false), "{policy:?}: refused");
+    }
+}
+
+#[test]
 fn eight_lines_in_eight_ways_always_hit() {
     for policy in [Policy::Lru, Policy::Plru, Policy::Nru, Policy::NruRotating] {
         assert_eq!(misses_per_round(&mut cache(64, 8, policy), 8, 64, 1000), 0.0, "{policy:?}");

@@ -117,6 +117,64 @@ fn a_line_under_two_addresses_is_missed_by_each_where_ways_are_predicted() {
     assert_eq!((same.0, misses(&same)), (plain.0, [0, 0]), "addresses of one hash");
 }
 
+/// Small pages beside each other, each of which is found where it was found before.
+#[test]
+fn the_same_holds_where_translations_take_no_search() {
+    let missed = |first: FirstLevel| {
+        let sim = SimMachine::<X86>::build(&machine(first), Options::default()).expect("built");
+        let next = Cell::new(16);
+        let ran = sim.solo(0, |cpu| {
+            let k = Kernel::new(&sim, &next, 1);
+            let pfn = k.block(Order::BASE, Use::Data);
+            k.sim.zero_out(pfn, 1);
+            [A, A + 4096].iter().for_each(|&va| k.set_at(va, 1, Entry::Leaf(pfn, RO)));
+            k.load();
+            let turns = || {
+                for n in 0..100 {
+                    cpu.access(A + n % 2 * 4096, 8, Kind::Load, true).expect("mapped");
+                }
+            };
+            turns();
+            let before = sim.counters(0);
+            turns();
+            sim.counters(0).since(&before).get("l1d_demand_miss").expect("a counter")
+        });
+        ran.unwrap_or_else(|stop| panic!("{stop}"))
+    };
+    assert_eq!([missed(PLAIN), missed(PREDICTS)], [0, 100]);
+}
+
+/// A store to a page that was written before, and to the line that was loaded just now.
+#[test]
+fn a_store_to_the_line_of_the_last_load_makes_it_dirty() {
+    let written = |stores: bool| {
+        let sim = SimMachine::<X86>::build(&machine(PLAIN), Options::default()).expect("built");
+        let next = Cell::new(16);
+        let ran = sim.solo(0, |cpu| {
+            let k = Kernel::new(&sim, &next, 1);
+            let pfn = k.block(Order::HUGE, Use::Data);
+            k.sim.zero_out(pfn, 512);
+            k.set_at(A, 2, Entry::Leaf(pfn, RW));
+            k.load();
+            let go = |line: u64, kind| {
+                cpu.access(A + line * 64, 8, kind, false).expect("mapped");
+            };
+            let all = || (0..16_384).for_each(|line| go(line, Kind::Load));
+            all();
+            let before = sim.traffic(0).lines_written;
+            go(0, Kind::Store);
+            go(1, Kind::Load);
+            if stores {
+                go(1, Kind::Store);
+            }
+            all();
+            sim.traffic(0).lines_written - before
+        });
+        ran.unwrap_or_else(|stop| panic!("{stop}"))
+    };
+    assert_eq!(written(true) - written(false), 1);
+}
+
 #[test]
 fn lines_of_one_hash_in_a_set_take_turns_though_there_are_ways_enough() {
     // The hash of SAME_HASH is that of A, and these lines are in one set.

@@ -1,5 +1,7 @@
 //! What system calls that move bytes cost.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::common::{Script, Temporary, vellum};
 use vellum_trace::event::{Change, Event, Flags};
 
@@ -24,9 +26,12 @@ fn column(s: &Script, prices: &[(&str, u64)], more: &[&str]) -> serde_json::Valu
     };
     let lines: String = prices.iter().map(line).collect();
     let machine = tiny.replace("[costs.work]\n", &format!("{lines}\n[costs.work]\n"));
-    let name = format!("calls-{}.toml", s.bytes().len() + prices.len());
+    // Tests run beside each other.
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("calls-{run}.toml");
     let machine = Temporary::with(&name, machine.as_bytes());
-    let trace = s.file(&format!("calls-{}.vt", s.bytes().len() + prices.len()));
+    let trace = s.file(&format!("calls-{run}.vt"));
     let args = ["run", "--trace", trace.path(), "--machine", machine.path(), "--json"];
     let options = ["--as", "vellum", "--set", "thp=never", "--cpus", "1"];
     let said = vellum(&[&args[..], &options, more].concat());
