@@ -9,6 +9,7 @@
 //! would have to be a state machine.
 
 mod earliest;
+mod idle;
 mod rng;
 mod run;
 mod turn;

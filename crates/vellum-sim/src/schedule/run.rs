@@ -47,6 +47,8 @@ struct Started {
     done: bool,
     /// What it waits for, if it does.
     wait: Option<Wait>,
+    /// How many turns of coroutines there had been when it was last asked, and waited on.
+    asked: u64,
 }
 
 impl Drop for Started {
@@ -123,10 +125,12 @@ impl<F: Format> SimMachine<F> {
         // SAFETY: the closure borrows for 'env, which outlives this call of `run`; a coroutine does
         // not outlive `run` except leaked, and then it is never resumed.
         let coroutine = unsafe { Coroutine::with_stack_unchecked(stack, body) };
-        Started { cpu, coroutine: ManuallyDrop::new(coroutine), done: false, wait: None }
+        Started { cpu, coroutine: ManuallyDrop::new(coroutine), done: false, wait: None, asked: 0 }
     }
 
     fn turns(&self, all: &mut [Started]) -> Result<(), Stop> {
+        // Turns of coroutines so far.
+        let (mut resumed, mut quiet) = (1, Vec::new());
         loop {
             let (chosen, stop) = self.state.with(|s| {
                 if let Some(stop) = s.stop.take() {
@@ -139,10 +143,19 @@ impl<F: Format> SimMachine<F> {
                 return Err(*stop);
             }
             let Some(cpu) = chosen else { return Ok(()) };
-            let Some(started) = all.iter_mut().find(|s| s.cpu == cpu) else { return Ok(()) };
-            if started.wait.is_some_and(|wait| self.waits_on(cpu, wait)) {
-                continue;
+            let Some(n) = all.iter().position(|s| s.cpu == cpu) else { return Ok(()) };
+            let started = &all[n];
+            if let Some(wait) = started.wait {
+                if started.asked == resumed && self.idle_together(all, resumed, &mut quiet) {
+                    continue;
+                }
+                if self.waits_on(cpu, wait) {
+                    all[n].asked = resumed;
+                    continue;
+                }
             }
+            resumed += 1;
+            let started = &mut all[n];
             self.state.with(|s| {
                 if s.last_cpu != cpu {
                     s.cpus[cpu].forget_lines();
@@ -187,6 +200,26 @@ impl<F: Format> SimMachine<F> {
             s.note_clock(cpu);
         });
         true
+    }
+}
+
+impl<F: Format> SimMachine<F> {
+    /// The rounds of all who were asked since a coroutine last ran, up to the turn of somebody else.
+    /// Says whether there was one.
+    fn idle_together(&self, all: &[Started], resumed: u64, quiet: &mut Vec<(u64, usize)>) -> bool {
+        self.state.with(|s| {
+            if s.hunting {
+                return false;
+            }
+            quiet.clear();
+            quiet.extend(
+                all.iter()
+                    .filter(|w| w.asked == resumed && w.wait.is_some_and(|wait| wait.cpu == w.cpu))
+                    .filter(|w| s.cpus[w.cpu].requests.is_empty())
+                    .map(|w| (s.clocks.get(w.cpu), w.cpu)),
+            );
+            !quiet.is_empty() && s.idle_rounds_of(quiet)
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::oracle::Rule;
 use crate::schedule::Wait;
 
 /// Rounds of waiting, over all CPUs, after which nothing can be expected to end it.
-const HOPELESS: u64 = 4_000_000;
+pub(super) const HOPELESS: u64 = 4_000_000;
 
 /// A condition on somebody's stack.
 type Lent<'a> = *mut (dyn FnMut() -> bool + 'a);
@@ -125,8 +125,8 @@ impl<F: Format> SimMachine<F> {
     }
 
     /// Lets others run until `condition` holds, which calls nothing of the machine. Each round is
-    /// one of [`SimMachine::pause`]; while the condition does not hold, whoever chooses the next
-    /// turn asks it and does the round.
+    /// one of [`SimMachine::pause`]; whoever chooses the next turn does it, and asks the condition
+    /// where somebody has run since it was last asked.
     pub(crate) fn wait_for(&self, condition: &mut dyn FnMut() -> bool) {
         while !condition() {
             self.act(|s, c| s.wait_round(c, Account::Idle));
