@@ -33,8 +33,8 @@ struct State<R: std::io::Read> {
     next: Vec<u64>,
     /// What stands behind the last block: nothing, or an error.
     end: Option<Result<(), Arc<TraceError>>>,
-    /// Memory of a block that all have taken.
-    spare: Block,
+    /// Blocks that all have taken, of which some may still be in use: their memory is for the next.
+    taken: Vec<Arc<Block>>,
 }
 
 /// One of those who read the trace. It has to be asked for blocks to its end, or dropped: others
@@ -54,7 +54,7 @@ impl<R: std::io::Read> Feed<R> {
             first: 0,
             next: vec![0; takers],
             end: None,
-            spare: Block::default(),
+            taken: Vec::new(),
         };
         Feed { state: Mutex::new(state), moved: Condvar::new() }
     }
@@ -81,10 +81,16 @@ impl<R: std::io::Read> State<R> {
             && let Some(block) = self.blocks.pop_front()
         {
             self.first += 1;
-            if let Ok(block) = Arc::try_unwrap(block) {
-                self.spare = block;
-            }
+            self.taken.push(block);
         }
+        let too_many = self.taken.len().saturating_sub(AHEAD as usize);
+        self.taken.drain(..too_many);
+    }
+
+    /// Memory for one more block: that of one that nobody uses any more, if there is any.
+    fn room(&mut self) -> Block {
+        let free = self.taken.iter_mut().position(|block| Arc::get_mut(block).is_some());
+        free.and_then(|n| Arc::into_inner(self.taken.swap_remove(n))).unwrap_or_default()
     }
 }
 
@@ -107,7 +113,7 @@ impl<R: std::io::Read> Source for Taker<'_, R> {
             if wanted < state.last() + AHEAD
                 && let Some(mut reader) = state.reader.take()
             {
-                let mut block = std::mem::take(&mut state.spare);
+                let mut block = state.room();
                 drop(state);
                 self.decodes = true;
                 let read = reader.next_block_with(&mut block.events, &mut block.others);
