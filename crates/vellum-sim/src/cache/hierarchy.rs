@@ -14,6 +14,7 @@
 //! compared here (page sizes, flushes, clearing) does not change which CPUs share lines.
 
 use super::geometry::{Geometry, GeometryError};
+use super::last::LastLevel;
 use super::single::{Cache, Lookup, Victim};
 use crate::memory::Ticks;
 
@@ -180,7 +181,7 @@ pub(super) struct Private {
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
     pub(super) cpus: Vec<Private>,
-    pub(super) llcs: Vec<Cache>,
+    pub(super) llcs: Vec<LastLevel>,
     pub(super) cpus_per_llc: usize,
     pub(super) inclusion: Inclusion,
     latency: [Ticks; 4],
@@ -242,7 +243,8 @@ impl Hierarchy {
                 counters: CpuCounters::default(),
             })
         };
-        let llc = |n: usize| Cache::new(seeded(&shape.llc, n));
+        let victim = shape.inclusion == Inclusion::Victim;
+        let llc = |n: usize| LastLevel::new(seeded(&shape.llc, n), shape.lines, victim);
         Ok(Hierarchy {
             cpus: (0..shape.cpus).map(private).collect::<Result<_, GeometryError>>()?,
             llcs: (0..shape.cpus.div_ceil(group)).map(llc).collect::<Result<_, GeometryError>>()?,
@@ -257,7 +259,7 @@ impl Hierarchy {
 
     /// Shapes of L1D, L2 and last level.
     pub fn geometry(&self) -> [&Geometry; 3] {
-        [self.cpus[0].l1d.geometry(), self.cpus[0].l2.geometry(), self.llcs[0].geometry()]
+        [self.cpus[0].l1d.geometry(), self.cpus[0].l2.geometry(), self.llcs[0].cache().geometry()]
     }
 
     /// Load-to-use time of a hit in a level; for [`Level::Memory`], what the lookups before it
@@ -346,7 +348,7 @@ impl Hierarchy {
         let private = &mut self.cpus[cpu];
         if let Some(old @ Victim { dirty: true, .. }) = l1_victim {
             let group = private.group;
-            if let Some(pushed) = private.l2.fill(old) {
+            if let Lookup::Miss(Some(pushed)) = private.l2.fill(old) {
                 self.leave_l2(group, pushed);
             }
         }
@@ -371,7 +373,7 @@ impl Hierarchy {
                 None => Level::Memory,
             }
         } else {
-            match self.llcs[group].access(line, false) {
+            match self.llcs[group].access(line) {
                 Lookup::Hit => Level::Llc,
                 Lookup::Miss(victim) => {
                     self.leave_llc(group, victim);
@@ -477,7 +479,7 @@ impl Hierarchy {
             for (name, cache) in [("L1D", &private.l1d), ("L1I", &private.l1i), ("L2", &private.l2)]
             {
                 cache.validate().map_err(|e| format!("CPU {cpu} {name}: {e}"))?;
-                let llc = &self.llcs[private.group];
+                let llc = self.llcs[private.group].cache();
                 if self.inclusion == Inclusion::Inclusive
                     && let Some(lost) = cache.lines().find(|l| !llc.probe(l.line))
                 {

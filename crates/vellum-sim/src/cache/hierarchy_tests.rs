@@ -74,7 +74,7 @@ fn a_victim_cache_gives_its_line_away_on_a_hit() {
         load(&mut h, 0, line);
     }
     assert_eq!(load(&mut h, 0, 0), Level::Llc);
-    assert!(!h.llcs[0].probe(0));
+    assert!(!h.llcs[0].cache().probe(0));
     assert_eq!(load(&mut h, 1, 8), Level::Memory, "8 is in CPU 0's second level alone");
 }
 
@@ -120,7 +120,7 @@ fn a_line_that_is_put_away_twice_is_not_used_again() {
         load(&mut h, 0, 3);
         let fetches = (4..64).take_while(|&n| {
             h.access(0, Agent::Demand, n, Kind::Fetch);
-            h.llcs[0].probe(0)
+            h.llcs[0].cache().probe(0)
         });
         fetches.count()
     };

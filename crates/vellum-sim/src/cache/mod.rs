@@ -7,6 +7,7 @@
 mod first;
 mod geometry;
 mod hierarchy;
+mod last;
 mod prefetch;
 mod recent;
 mod replacement;

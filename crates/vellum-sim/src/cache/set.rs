@@ -1,7 +1,7 @@
 //! Searching and reordering one set: the two operations that every simulated access needs.
 //!
-//! A set is a run of 32-bit tags (quotient << 2 | flags), 4 to a vector, so that 16 ways are one
-//! line of the host's memory. Under LRU, the order of the tags *is* the order of use: a hit moves
+//! A set is a run of 32-bit tags (quotient + 1 << 2 | flags), 4 to a vector, so that 16 ways are
+//! one line of the host's memory; a way without a line is 0, as fresh memory of the host is. Under LRU, the order of the tags *is* the order of use: a hit moves
 //! its tag to the front, and a miss inserts one at the front and drops the last. Both shift
 //! positions 0..=at up by one, which is a shift and a blend of vectors, without a branch. Rejected:
 //! time stamps (twice the memory, a scan to evict); rank nibbles (24 ways do not fit a word).
@@ -16,7 +16,19 @@ pub(crate) const REUSED: u32 = 2;
 pub(crate) const FLAGS: u32 = DIRTY | REUSED;
 pub(crate) const FLAG_BITS: u32 = 2;
 /// The tag of a way without a line.
-pub(crate) const INVALID: u32 = !FLAGS;
+pub(crate) const INVALID: u32 = 0;
+
+/// The tag of a line that nobody wrote, by its quotient.
+#[inline(always)]
+pub(crate) fn clean(quotient: u64) -> u32 {
+    (quotient as u32 + 1) << FLAG_BITS
+}
+
+/// The quotient of the line that a tag is of.
+#[inline(always)]
+pub(crate) fn quotient(tag: u32) -> u64 {
+    u64::from((tag >> FLAG_BITS) - 1)
+}
 
 /// Bit i is set when way i holds `key`, whatever its flags. `set` has `V * 4` tags.
 #[inline(always)]
@@ -149,12 +161,12 @@ mod tests {
         let mut set = [INVALID; 16];
         for way in 0..16 {
             for flags in [0, DIRTY, REUSED, FLAGS] {
-                set[way] = 42 << FLAG_BITS | flags;
-                assert_eq!(matches::<4>(&set, 42 << FLAG_BITS), 1 << way);
+                set[way] = clean(42) | flags;
+                assert_eq!(matches::<4>(&set, clean(42)), 1 << way);
                 set[way] = INVALID;
             }
         }
-        assert_eq!(matches::<4>(&set, 0), 0);
+        assert_eq!(matches::<4>(&set, clean(0)), 0);
     }
 
     #[test]

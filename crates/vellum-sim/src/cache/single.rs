@@ -7,7 +7,7 @@
 use super::geometry::{Divider, Geometry, GeometryError, Policy};
 use super::replacement::{Tree, nru, rrip};
 use super::set::{
-    DIRTY, FLAG_BITS, FLAGS, INVALID, REUSED, matches, push_front, stride, with_vectors,
+    DIRTY, FLAGS, INVALID, REUSED, clean, matches, push_front, quotient, stride, with_vectors,
 };
 
 /// A line that left a cache.
@@ -102,7 +102,7 @@ impl Cache {
     fn locate(&self, line: u64) -> Location {
         let (set, quotient) = self.divider.split(line);
         debug_assert!(line < self.geometry.reach());
-        Location { set, base: set * self.stride, key: (quotient as u32) << FLAG_BITS }
+        Location { set, base: set * self.stride, key: clean(quotient) }
     }
 
     /// The set of a line.
@@ -222,7 +222,7 @@ impl Cache {
     /// The line of a tag.
     #[inline]
     fn held(&self, set: usize, tag: u32) -> Victim {
-        let line = self.divider.join(set, u64::from(tag >> FLAG_BITS));
+        let line = self.divider.join(set, quotient(tag));
         Victim { line, dirty: tag & DIRTY != 0, reused: tag & REUSED != 0 }
     }
 
@@ -316,20 +316,17 @@ impl Cache {
     /// Brings in a line that left the level above, or marks it dirty where it already is; under
     /// RRIP that is no use of it.
     #[inline]
-    pub fn fill(&mut self, from_above: Victim) -> Option<Victim> {
+    pub fn fill(&mut self, from_above: Victim) -> Lookup {
         let Victim { line, dirty, reused } = from_above;
         let flags = u32::from(dirty) | if reused { REUSED } else { 0 };
         if self.policy == Policy::Rrip {
             let Location { base, key, .. } = self.locate(line);
             if let Some(at) = self.find(base, key) {
                 self.tags[at] |= flags;
-                return None;
+                return Lookup::Hit;
             }
         }
-        match self.access_with(line, flags) {
-            Lookup::Hit => None,
-            Lookup::Miss(victim) => victim,
-        }
+        self.access_with(line, flags)
     }
 
     /// Takes a line out; the value says whether it was dirty.
@@ -372,6 +369,11 @@ impl Cache {
         dirty
     }
 
+    /// Whether no line is held.
+    pub fn is_empty(&self) -> bool {
+        self.vacant == self.geometry.lines()
+    }
+
     /// Line addresses held, set by set.
     pub fn lines(&self) -> impl Iterator<Item = Victim> + '_ {
         let held = self.tags.iter().enumerate().filter(|&(_, &t)| t | FLAGS != INVALID | FLAGS);
@@ -384,6 +386,10 @@ impl Cache {
     pub fn validate(&self) -> Result<(), String> {
         let mut vacant = 0;
         for (set, tags) in self.tags.chunks(self.stride).enumerate() {
+            if tags.iter().all(|&t| t == INVALID) && self.bits.get(set).is_none_or(|&b| b == 0) {
+                vacant += self.ways as u64;
+                continue;
+            }
             let (real, beyond) = tags.split_at(self.ways);
             if beyond.iter().any(|&t| t != INVALID) {
                 return Err(format!("set {set}: a line beyond way {}", self.ways));
