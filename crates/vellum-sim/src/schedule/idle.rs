@@ -7,9 +7,10 @@ use crate::memory::Ticks;
 use crate::schedule::turn::HOPELESS;
 
 impl<F: Format> SimState<F> {
-    /// The rounds of `quiet` CPUs, by clock and number, that come before any other CPU's turn. Each
-    /// waits for what does not hold and cannot before another CPU runs, so that only clocks change:
-    /// as [`SimState::wait_round`] does it, one round after the other. Says whether there was one.
+    /// The rounds of `quiet` CPUs, of which there is at least one, that come before any other CPU's
+    /// turn; each is its clock and its number. They wait for what does not hold and cannot before
+    /// another CPU runs, so that only clocks change: as [`SimState::wait_round`] does it, one round
+    /// after the other. Says whether there was one.
     pub(super) fn idle_rounds_of(&mut self, quiet: &mut [(u64, usize)]) -> bool {
         for &(_, c) in &*quiet {
             self.clocks.set(c, u64::MAX);
@@ -18,23 +19,19 @@ impl<F: Format> SimState<F> {
         let done = self.disk.next_due().map_or(u64::MAX, |t| t.0);
         let pause = self.costs.pause.max(Ticks(1)).0;
         let before = self.idle_rounds;
-        loop {
-            let (mut first, mut second) = (0, others.0);
-            for (n, cpu) in quiet.iter().enumerate().skip(1) {
-                if *cpu < quiet[first] {
-                    second = second.min(quiet[first].0);
-                    first = n;
-                } else {
-                    second = second.min(cpu.0);
-                }
-            }
-            if others < quiet[first] || self.idle_rounds == HOPELESS {
-                break;
-            }
+        quiet.sort_unstable();
+        while quiet[0] < others && self.idle_rounds < HOPELESS {
             self.idle_rounds += 1;
+            let (now, c) = quiet[0];
+            let second = quiet.get(1).map_or(others.0, |q| q.0.min(others.0));
             let next = second.saturating_add(1).min(done);
-            let least = quiet[first].0 + pause;
-            quiet[first].0 = if next == u64::MAX { least } else { next.max(least) };
+            let to = if next == u64::MAX { now + pause } else { next.max(now + pause) };
+            let mut at = 0;
+            while let Some(earlier) = quiet.get(at + 1).filter(|q| **q < (to, c)) {
+                quiet[at] = *earlier;
+                at += 1;
+            }
+            quiet[at] = (to, c);
         }
         for &(clock, c) in &*quiet {
             let cpu = &mut self.cpus[c];

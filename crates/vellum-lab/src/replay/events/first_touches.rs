@@ -16,15 +16,29 @@ const PAGE_SHIFT: u32 = 12;
 /// Entries beyond which those that are done are dropped.
 const PRUNE: usize = 1 << 16;
 
+/// Pages that are remembered to have been seen lately, a power of two.
+const RECENT: usize = 64;
+/// No mapping has this number: a trace has at most 2^22 of them.
+const NO_PAGE: (u32, u64) = (u32::MAX, 0);
+
 /// First touches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FirstTouches {
     /// For each mapping, a bit a page: touched since it was last emptied.
     seen: Vec<Vec<u64>>,
     /// (mapping, page, number of the event) of a first touch, and its thread.
     first: BTreeMap<(u32, u64, u64), u32>,
-    last: Option<(u32, u64)>,
+    /// Some (mapping, page) of which `seen` is set, each where its numbers say: most accesses are
+    /// to one of them.
+    recent: [(u32, u64); RECENT],
     prune_at: usize,
+}
+
+impl Default for FirstTouches {
+    fn default() -> FirstTouches {
+        let (seen, first) = (Vec::new(), BTreeMap::new());
+        FirstTouches { seen, first, recent: [NO_PAGE; RECENT], prune_at: 0 }
+    }
 }
 
 impl FirstTouches {
@@ -32,16 +46,18 @@ impl FirstTouches {
     #[inline]
     pub fn see(&mut self, mapping: u32, offset: u64, size: u8, number: u64, thread: u32) {
         let page = offset >> PAGE_SHIFT;
-        if self.last != Some((mapping, page)) {
-            self.last = Some((mapping, page));
-            self.page(mapping, page, number, thread);
-        }
         let end = (offset + u64::from(size.max(1)) - 1) >> PAGE_SHIFT;
-        if end != page {
-            self.page(mapping, end, number, thread);
+        let recent = &mut self.recent[(page as usize ^ mapping as usize) % RECENT];
+        if *recent != (mapping, page) || end != page {
+            *recent = (mapping, page);
+            self.page(mapping, page, number, thread);
+            if end != page {
+                self.page(mapping, end, number, thread);
+            }
         }
     }
 
+    #[inline(never)]
     fn page(&mut self, mapping: u32, page: u64, number: u64, thread: u32) {
         let (m, word) = (mapping as usize, (page / 64) as usize);
         if self.seen.len() <= m {
@@ -60,7 +76,7 @@ impl FirstTouches {
 
     /// Pages of a mapping were emptied: the next access touches them first.
     pub fn forget(&mut self, mapping: u32, offset: u64, len: u64) {
-        self.last = None;
+        self.recent = [NO_PAGE; RECENT];
         let Some(bits) = self.seen.get_mut(mapping as usize) else { return };
         let end = (offset.saturating_add(len) >> PAGE_SHIFT).min(bits.len() as u64 * 64);
         for page in offset >> PAGE_SHIFT..end {
