@@ -36,7 +36,7 @@ fn page(context: &Context<'_>, found: Found) -> Page {
     let how = "Machines differ from a preset in constants that are from the run's own old column \
                (before), from sources that never saw the mechanism (outside), or estimated \
                (guess). None was changed after its figure came out, but for costs.work.large of \
-               the runs made from milan.";
+               the runs made from milan and costs.clear_elided_line of genoa.";
     Page {
         name: "heldout",
         title: TITLE.into(),
