@@ -186,8 +186,7 @@ pub struct Hierarchy {
     pub(super) inclusion: Inclusion,
     latency: [Ticks; 4],
     pub(super) out: WriteBacks,
-    /// One past the highest CPU that ever made an access: inclusive last levels need look no
-    /// further for copies.
+    /// One past the highest CPU that ever made an access: caches beyond are empty.
     pub(super) used: usize,
     pub(super) recalled: bool,
 }
@@ -470,12 +469,13 @@ impl Hierarchy {
         self.cpus[cpu].counters.served[agent as usize][kind as usize][level as usize] += lines;
     }
 
-    /// Checks each cache, and that an inclusive last level holds what its group holds.
+    /// Checks each cache of a CPU that made an access, or one before it, and that an inclusive last
+    /// level holds what its group holds.
     pub fn validate(&self) -> Result<(), String> {
-        for (n, llc) in self.llcs.iter().enumerate() {
+        for (n, llc) in self.llcs[..self.used.div_ceil(self.cpus_per_llc)].iter().enumerate() {
             llc.validate().map_err(|e| format!("LLC {n}: {e}"))?;
         }
-        for (cpu, private) in self.cpus.iter().enumerate() {
+        for (cpu, private) in self.cpus[..self.used].iter().enumerate() {
             for (name, cache) in [("L1D", &private.l1d), ("L1I", &private.l1i), ("L2", &private.l2)]
             {
                 cache.validate().map_err(|e| format!("CPU {cpu} {name}: {e}"))?;

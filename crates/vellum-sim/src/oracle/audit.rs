@@ -9,9 +9,6 @@ use crate::machine::SimState;
 use crate::mmu::fresh::{self, Fresh};
 use crate::tlb::Flags;
 
-/// Frames that are looked at together, if they are free.
-const FREE: [u8; 64] = [Use::Free as u8; 64];
-
 impl<F: Format> SimState<F> {
     /// Frames are in one state each and the sums add up; map counts equal the entries found by
     /// walking every loaded tree; data frames without a mapping are leaks when `expect_mapped`;
@@ -41,11 +38,9 @@ impl<F: Format> SimState<F> {
         let mut sums = [0u64; USES];
         let mut unmapped = 0u64;
         let mut leak = None;
-        let frames = self.ram.frames();
-        let (free, others): (Vec<u64>, Vec<u64>) =
-            (0..frames).step_by(FREE.len()).partition(|first| self.is_all_free(*first));
-        sums[Use::Free as usize] += (free.len() * FREE.len()) as u64;
-        for pfn in others.iter().flat_map(|&f| f..frames.min(f + FREE.len() as u64)) {
+        let (used, own) = (self.oracle.used, self.ram.own());
+        sums[Use::Free as usize] += own - used;
+        for pfn in (0..used).chain(own..self.ram.frames()) {
             let used = self.oracle.uses[pfn as usize];
             let device = self.ram.is_device(pfn);
             sums[used as usize] += u64::from(!device);
@@ -103,13 +98,6 @@ impl<F: Format> SimState<F> {
             let why = format!("{unmapped} data frames are mapped nowhere, {parked} should be");
             self.fail(0, Rule::Leak, None, leak, why);
         }
-    }
-
-    /// Whether the frames from `first` on, as many as are looked at together, are the library's and
-    /// free, as most of most machines are.
-    fn is_all_free(&self, first: u64) -> bool {
-        let end = first + FREE.len() as u64;
-        end <= self.ram.own() && self.oracle.uses[first as usize..end as usize] == FREE
     }
 
     fn count_leaves(

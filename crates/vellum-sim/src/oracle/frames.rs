@@ -47,6 +47,7 @@ impl<F: Format> SimState<F> {
                 format!("{count} frames from {first:#x} are past the end of memory, or a device's"),
             );
         }
+        self.oracle.used = self.oracle.used.max(first + count);
         for pfn in first..first + count {
             let from = use_of(self.oracle.uses[pfn as usize]);
             let legal = match to {

@@ -9,6 +9,8 @@ use crate::machine::lazy::{Lazy, Plain};
 pub(crate) struct Oracle {
     /// What each frame is used for, as `Use as u8`.
     pub uses: Lazy<u8>,
+    /// One past the highest frame that was ever in use.
+    pub used: u64,
     pub frames: Lazy<FrameNote>,
     pub tables: Lazy<TableNote>,
     pub roots: Vec<RootNote>,
@@ -34,6 +36,7 @@ impl Oracle {
         only_free[Use::Free as usize] = own;
         Some(Oracle {
             uses: Lazy::new(n, true)?,
+            used: 0,
             frames: Lazy::new(n, true)?,
             tables: Lazy::new(n, false)?,
             roots: Vec::new(),

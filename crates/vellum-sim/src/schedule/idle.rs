@@ -21,6 +21,7 @@ impl<F: Format> SimState<F> {
         let before = self.idle_rounds;
         quiet.sort_unstable();
         while quiet[0] < others && self.idle_rounds < HOPELESS {
+            self.take_turns(quiet, others.0, pause);
             self.idle_rounds += 1;
             let (now, c) = quiet[0];
             let second = quiet.get(1).map_or(others.0, |q| q.0.min(others.0));
@@ -41,5 +42,17 @@ impl<F: Format> SimState<F> {
             self.clocks.set(c, clock);
         }
         self.idle_rounds > before
+    }
+    /// CPUs less than a pause apart do their rounds in turn, each of a pause: as many as all can do
+    /// before `others`.
+    fn take_turns(&mut self, quiet: &mut [(u64, usize)], others: u64, pause: u64) {
+        let (first, last) = (quiet[0].0, quiet[quiet.len() - 1].0);
+        if quiet.len() == 1 || last - first >= pause || last >= others {
+            return;
+        }
+        let count = quiet.len() as u64;
+        let rounds = ((others - 1 - last) / pause).min((HOPELESS - self.idle_rounds - 1) / count);
+        quiet.iter_mut().for_each(|cpu| cpu.0 += rounds * pause);
+        self.idle_rounds += rounds * count;
     }
 }
