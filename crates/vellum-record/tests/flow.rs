@@ -172,9 +172,9 @@ fn the_load_behind_a_branch_on_a_loaded_value_that_was_predicted_wrongly_waits_f
     let count = |held_up: Vec<bool>| held_up.into_iter().filter(|&h| h).count();
     assert_eq!(count(turns(&loaded, (0..1000).map(|_| true))), 1, "always taken");
     assert_eq!(count(turns(&loaded, (0..1000).map(|_| false))), 0, "never taken");
-    // The last turn of a loop of eight, and not the first of the next.
+    // A loop of eight: its last turn until that is learned, and not the first of the next.
     let loops = turns(&loaded, (0..800).map(|n| n % 8 != 7));
-    assert_eq!(count(loops), 1 + 100);
+    assert!(loops[7] && !loops[8] && count(loops) < 10);
     let mut x = 1u64;
     let chance = (0..10_000).map(|_| {
         x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

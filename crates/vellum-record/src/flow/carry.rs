@@ -4,6 +4,7 @@
 //! instructions the young become old and the old are forgotten. So a value counts for one to two
 //! periods, and a block costs a handful of operations on one word.
 use super::branch::Branch;
+use super::predictor::Predictor;
 use super::{ALWAYS, Effect};
 
 /// Instructions in a generation. Two of them are the reorder buffer of a recent core (256 on Zen 3,
@@ -11,23 +12,26 @@ use super::{ALWAYS, Effect};
 pub const PERIOD: u32 = 128;
 
 /// The registers of one virtual CPU.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Carry {
     /// Registers with a loaded value when the running block began, and [`ALWAYS`].
     entry: u16,
     /// The same at its end: young in the low half, old in the high one.
     exit: u32,
     age: u32,
-    /// The branch that the running block ends with, if its condition is a loaded value.
-    branch: Option<&'static Branch>,
+    /// The conditional branch that the running block ends with, and whether its condition is a
+    /// loaded value.
+    branch: Option<(&'static Branch, bool)>,
+    predictor: Predictor,
     /// The next load is the first behind a branch that was predicted wrongly.
     held_up: bool,
 }
 
 impl Carry {
     /// Nothing is known.
-    pub const fn new() -> Carry {
-        Carry { entry: ALWAYS, exit: 0, age: 0, branch: None, held_up: false }
+    pub fn new() -> Carry {
+        let predictor = Predictor::default();
+        Carry { entry: ALWAYS, exit: 0, age: 0, branch: None, predictor, held_up: false }
     }
 
     /// The block at `start` begins, which ends with `branch`.
@@ -35,10 +39,11 @@ impl Carry {
     pub fn enter(&mut self, start: u64, e: &Effect, branch: &'static Branch) {
         let was = self.exit;
         self.entry = was as u16 | (was >> 16) as u16 | ALWAYS;
-        if let Some(last) = self.branch {
-            self.held_up |= last.went_wrong(start);
+        if let Some((last, matters)) = self.branch {
+            self.held_up |= last.went_wrong(start, matters, &mut self.predictor);
         }
-        self.branch = self.depends(branch.condition()).then_some(branch);
+        let matters = self.depends(branch.condition());
+        self.branch = (branch.condition() != 0).then_some((branch, matters));
         let clear = u32::from(e.clear);
         let mut now = was & !(clear | clear << 16) | u32::from(e.set);
         for (from, to) in &e.copies {

@@ -21,6 +21,7 @@
 pub mod block;
 pub mod branch;
 pub mod carry;
+pub mod predictor;
 mod report;
 
 /// The bit of the stack pointer's number. That register never carries a load's value, so its place
