@@ -7,9 +7,9 @@
 //! gave it. So what repeats is predicted, be it a loop's end, a sequence of some thousand
 //! directions, or a branch that goes as another did; what is chance is not.
 //!
-//! The lengths are Seznec's series, cut at the 128 directions that two words hold. The entries are
-//! 65,536, of 4 bytes: more than the smallest published core has, so that what it mispredicts is
-//! chance rather than lack of room.
+//! The lengths are a geometric series, as there, up to the 128 directions that two words hold. How
+//! large the tables of a processor are no vendor says: 65,536 entries are a guess, large enough that
+//! what goes wrong here is chance.
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How many directions each table looks at.
@@ -132,7 +132,7 @@ mod tests {
                 .0
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) % n == 0
+            (self.0 >> 33).is_multiple_of(n)
         }
     }
 
