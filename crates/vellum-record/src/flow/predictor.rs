@@ -8,8 +8,8 @@
 //! directions, or a branch that goes as another did; what is chance is not.
 //!
 //! The lengths are a geometric series, as there, up to the 128 directions that two words hold. How
-//! large the tables of a processor are no vendor says: 65,536 entries are a guess, large enough that
-//! what goes wrong here is chance.
+//! large the tables of a processor are no vendor says: 65,536 entries are a guess, large enough
+//! that what goes wrong here is chance.
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How many directions each table looks at.

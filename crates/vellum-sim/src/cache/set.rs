@@ -1,10 +1,11 @@
 //! Searching and reordering one set: the two operations that every simulated access needs.
 //!
 //! A set is a run of 32-bit tags (quotient + 1 << 2 | flags), 4 to a vector, so that 16 ways are
-//! one line of the host's memory; a way without a line is 0, as fresh memory of the host is. Under LRU, the order of the tags *is* the order of use: a hit moves
-//! its tag to the front, and a miss inserts one at the front and drops the last. Both shift
-//! positions 0..=at up by one, which is a shift and a blend of vectors, without a branch. Rejected:
-//! time stamps (twice the memory, a scan to evict); rank nibbles (24 ways do not fit a word).
+//! one line of the host's memory; a way without a line is 0, as fresh memory of the host is. Under
+//! LRU, the order of the tags *is* the order of use: a hit moves its tag to the front, and a miss
+//! inserts one at the front and drops the last. Both shift positions 0..=at up by one, which is a
+//! shift and a blend of vectors, without a branch. Rejected: time stamps (twice the memory, a scan
+//! to evict); rank nibbles (24 ways do not fit a word).
 //!
 //! SSE2 belongs to every x86_64; elsewhere the same functions are plain loops.
 

@@ -199,10 +199,10 @@ impl<'a, F: Format> Cpu<'a, F> {
         }
     }
 
-    /// The same for a condition on what programs share and nobody else changes, which calls nothing
-    /// of the machine: it saves two switches of stacks a round, and is asked again only when another
-    /// program has run. It is asked on another stack than this one's, so a panic in it is not caught
-    /// here but ends the run.
+    /// The same for a condition on what programs share and nobody else changes, which calls
+    /// nothing of the machine: it saves two switches of stacks a round, and is asked again only
+    /// when another program has run. It is asked on another stack than this one's, so a panic in
+    /// it is not caught here but ends the run.
     pub fn wait_for(&self, mut condition: impl FnMut() -> bool) {
         self.sim.wait_for(&mut condition);
     }

@@ -204,8 +204,8 @@ impl<F: Format> SimMachine<F> {
 }
 
 impl<F: Format> SimMachine<F> {
-    /// The rounds of all who were asked since a coroutine last ran, up to the turn of somebody else.
-    /// Says whether there was one.
+    /// The rounds of all who were asked since a coroutine last ran, up to the turn of somebody
+    /// else. Says whether there was one.
     fn idle_together(&self, all: &[Started], resumed: u64, quiet: &mut Vec<(u64, usize)>) -> bool {
         self.state.with(|s| {
             if s.hunting {
