@@ -288,3 +288,17 @@ fn memory_larger_than_the_tags_reach_is_an_error() {
     };
     assert!(matches!(Hierarchy::new(&shape), Err(GeometryError::Reach { sets: 1, .. })));
 }
+
+#[test]
+fn what_is_wrong_in_any_cache_in_use_is_found() {
+    let mut h = small(Inclusion::Inclusive);
+    load(&mut h, 0, 5);
+    h.llcs[0].take(5);
+    assert!(h.validate().is_err(), "not in the inclusive last level any more");
+    // CPU 2 is the first of the second group.
+    let mut h = small(Inclusion::Victim);
+    (0..100).for_each(|line| _ = load(&mut h, 2, line));
+    h.validate().expect("consistent");
+    h.llcs[1].forget_counts();
+    assert!(h.validate().is_err(), "lines of pages that count as absent");
+}

@@ -354,3 +354,11 @@ fn lru_agrees_with_a_naive_model_for_every_number_of_ways() {
 }
 
 const MAX_WAYS_TESTED: u32 = crate::cache::MAX_WAYS;
+
+#[test]
+fn a_use_of_a_way_in_an_empty_set_is_found() {
+    let mut c = cache(2, 4, Policy::Nru);
+    assert_eq!(c.validate(), Ok(()));
+    c.bits[1] = 1;
+    assert!(c.validate().is_err());
+}

@@ -202,6 +202,9 @@ mod tests {
             assert!(ram.is_zero(0) && !ram.is_zero(1));
             ram.copy(1, 2);
             assert!(ram.is_zero(1), "of a frame that nobody wrote");
+            write(&ram);
+            ram.write(0, 16, &[0; 8]);
+            assert!(ram.is_zero(0), "zeros over what was there");
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::format::Format;
 use crate::machine::SimMachine;
 use crate::oracle::{Rule, Stop};
 use crate::schedule::Earliest;
+use crate::schedule::idle::Clock;
 use crate::schedule::wait::Wait;
 
 /// Bytes of a coroutine's stack.
@@ -206,7 +207,7 @@ impl<F: Format> SimMachine<F> {
 impl<F: Format> SimMachine<F> {
     /// The rounds of all who were asked since a coroutine last ran, up to the turn of somebody
     /// else. Says whether there was one.
-    fn idle_together(&self, all: &[Started], resumed: u64, quiet: &mut Vec<(u64, usize)>) -> bool {
+    fn idle_together(&self, all: &[Started], resumed: u64, quiet: &mut Vec<Clock>) -> bool {
         self.state.with(|s| {
             if s.hunting {
                 return false;

@@ -315,6 +315,27 @@ fn waiting_for_what_nobody_will_do_stops() {
 }
 
 #[test]
+fn several_that_wait_for_what_nobody_will_do_stop_where_rounds_of_waiting_do() {
+    let played = |by_rounds: bool, cpus: usize| {
+        let sim = tiny();
+        let stop = sim.run(|run| {
+            for id in 0..cpus {
+                run.spawn(id, move |cpu: &Cpu<'_, X86>| {
+                    cpu.retire(3 * id as u64);
+                    if by_rounds { cpu.wait_until(|| false) } else { cpu.wait_for(|| false) }
+                });
+            }
+        });
+        let stop = stop.expect_err("nothing can end it");
+        assert_eq!(stop.rule, Rule::Livelock);
+        (stop.cpu, stop.clock, (0..cpus).map(|id| sim.clock(id)).collect::<Vec<_>>())
+    };
+    for cpus in [2, 3] {
+        assert_eq!(played(false, cpus), played(true, cpus));
+    }
+}
+
+#[test]
 fn a_panic_in_a_program_reaches_the_caller_and_leaves_the_machine_usable() {
     let sim = tiny();
     let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
