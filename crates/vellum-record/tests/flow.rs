@@ -186,6 +186,51 @@ fn the_load_behind_a_branch_on_a_loaded_value_that_was_predicted_wrongly_waits_f
     assert_eq!(count(turns(&known, (0..100).map(|n| n % 2 == 0))), 0);
 }
 
+/// Of the last 1000 of 3000 rounds, those whose last load was held up by the branch on a loaded
+/// value before it. In a round another block comes first, which ends with `before`; `taken` says of
+/// the round where both branches go.
+fn held_up_behind(
+    before: &'static Branch,
+    effect: &Effect,
+    mut taken: impl FnMut(u32) -> [bool; 2],
+) -> usize {
+    let mut f = Follower::new();
+    // cmp rdi,[rbx]; jne
+    [&b"\x48\x3b\x3b"[..], JNE].iter().for_each(|i| _ = f.step(i));
+    let branch: &'static Branch = Box::leak(Box::new(Branch::new(200, f.condition())));
+    let mut carry = Carry::new();
+    let round = |n| {
+        let [first, second] = taken(n);
+        carry.enter(50, effect, before);
+        carry.enter(if first { 150 } else { 100 }, &f.effect(), branch);
+        carry.enter(if second { 250 } else { 200 }, &Effect::default(), unconditional());
+        carry.is_held_up()
+    };
+    (0..3000).map(round).skip(2000).filter(|held_up| *held_up).count()
+}
+
+#[test]
+fn a_branch_that_goes_as_one_on_known_values_did_is_predicted() {
+    let mut f = Follower::new();
+    // cmp rdi,rsi; jne
+    [&b"\x48\x39\xf7"[..], JNE].iter().for_each(|i| _ = f.step(i));
+    let known: &'static Branch = Box::leak(Box::new(Branch::new(100, f.condition())));
+    let mut x = 1u64;
+    let mut chance = |_| {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        [x >> 63 == 1; 2]
+    };
+    let held_up = held_up_behind(known, &f.effect(), &mut chance);
+    assert!(held_up < 50, "{held_up} of 1000");
+}
+
+#[test]
+fn jumps_without_a_condition_take_no_room_in_the_past() {
+    let jump: &'static Branch = Box::leak(Box::new(Branch::new(100, 0)));
+    let every_hundredth = |n: u32| [true, n.is_multiple_of(100)];
+    assert_eq!(held_up_behind(jump, &Effect::default(), every_hundredth), 0);
+}
+
 #[test]
 fn a_load_is_behind_a_wrong_prediction_though_right_ones_lie_between() {
     // cmp rdi,[rbx]; jne

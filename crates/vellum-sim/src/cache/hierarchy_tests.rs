@@ -302,3 +302,14 @@ fn what_is_wrong_in_any_cache_in_use_is_found() {
     h.llcs[1].forget_counts();
     assert!(h.validate().is_err(), "lines of pages that count as absent");
 }
+
+#[test]
+fn a_line_fetched_ahead_by_a_cpu_without_accesses_leaves_with_the_last_level_too() {
+    let mut h = small(Inclusion::Inclusive);
+    h.prefetch(1, 0).expect("it was nowhere");
+    assert!(h.cpus[1].l2.probe(0));
+    (1..10).for_each(|n| _ = load(&mut h, 0, n * 8));
+    assert!(!h.llcs[0].cache().probe(0), "others took its place");
+    assert!(!h.cpus[1].l2.probe(0));
+    h.validate().expect("consistent");
+}

@@ -202,9 +202,7 @@ impl<F: Format> SimMachine<F> {
         });
         true
     }
-}
 
-impl<F: Format> SimMachine<F> {
     /// The rounds of all who were asked since a coroutine last ran, up to the turn of somebody
     /// else. Says whether there was one.
     fn idle_together(&self, all: &[Started], resumed: u64, quiet: &mut Vec<Clock>) -> bool {

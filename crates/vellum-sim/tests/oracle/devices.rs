@@ -55,6 +55,17 @@ fn devices_mapped_twice_writable_never_cleared_and_mapped_anew_are_legal() {
     }));
 }
 
+/// Frames behind the memory that entries map are looked at, too.
+#[test]
+fn devices_that_are_mapped_pass_the_audit() {
+    legal(&script!(k, cpu, {
+        k.load();
+        k.set(A, leaf(k, CacheMode::Uncached));
+        assert!(store(cpu, A));
+        k.sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
+    }));
+}
+
 #[test]
 fn devices_given_freed_or_counted_stop() {
     for used in [Use::Data, Use::Object, Use::Free, Use::Pending, Use::Poisoned] {

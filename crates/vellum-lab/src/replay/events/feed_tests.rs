@@ -120,3 +120,16 @@ fn nobody_waits_for_one_who_panicked_while_decoding() {
         while other.next().expect("no damage").is_some() {}
     });
 }
+
+#[test]
+fn memory_of_blocks_is_used_again_once_nobody_has_them_and_little_is_kept_for_it() {
+    let bytes = trace(50);
+    let feed = Feed::new(TraceReader::new(&bytes[..]).expect("a trace"), 1);
+    let mut taker = feed.taker(0);
+    let held: Vec<_> = (0..30).map(|_| taker.next().expect("whole").expect("a block")).collect();
+    assert_eq!(feed.lock().taken.len(), AHEAD as usize);
+    assert_eq!(feed.lock().room().events.capacity(), 0, "all are in use");
+    assert!((0..30).eq(held.iter().map(|block| number(block))));
+    drop(held);
+    assert!(feed.lock().room().events.capacity() > 0);
+}

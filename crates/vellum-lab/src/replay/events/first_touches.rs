@@ -123,6 +123,10 @@ mod tests {
         let mut t = FirstTouches::default();
         t.see(3, 4092, 8, 5, 0);
         assert_eq!([t.before(3, 0, 9), t.before(3, 4096, 9)], [Some((0, 5)); 2]);
+        // From a page that was seen into one that was not.
+        t.see(4, 0, 8, 6, 0);
+        t.see(4, 4092, 8, 7, 1);
+        assert_eq!([t.before(4, 0, 9), t.before(4, 4096, 9)], [Some((0, 6)), Some((1, 7))]);
     }
 
     #[test]
