@@ -3,17 +3,19 @@
 use std::hint::black_box;
 
 use super::chase::{LINE, PAGE, flush};
-use super::figure::{Figure, fastest};
+use super::figure::{Figure, fastest, mean};
+use super::topology::Topology;
 use crate::bench::linux::Area;
-use crate::stores::{Choice, Method, fence};
+use crate::stores::{Method, fence};
 
-/// Bytes of a huge page, and its pages.
+/// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
-const PAGES: usize = HUGE / PAGE;
-/// Pages from one cleared to the next where they are scattered: a prime.
-const STRIDE: usize = 97;
 
-/// Times of a line that is in no cache, but for one.
+/// The part that is read from memory, and put out of all caches before.
+const READ: usize = 32 << 20;
+
+/// Times of a line that is in no cache, but for two. What is cleared and copied takes another line's
+/// place, which is written back: that time is in them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LineTimes {
     /// Cleared in 2 MiB, page by page from the first to the last.
@@ -22,10 +24,8 @@ pub struct LineTimes {
     pub downwards: Figure,
     /// Cleared in one run of 2 MiB.
     pub run: Figure,
-    /// Cleared around the caches.
+    /// Cleared around the caches, by the fastest stores that there are.
     pub around: Figure,
-    /// Pages cleared in random order.
-    pub scattered: Figure,
     /// Pages cleared that were cleared a moment ago: the last level has their lines.
     pub cached: Figure,
     /// Copied, 4 KiB at a time.
@@ -49,27 +49,37 @@ pub struct Paced {
     pub hot: Figure,
 }
 
-/// Measures in the first `bytes` of an area, all of it touched; a part of `cached` bytes stays in
-/// the last level.
-pub(super) fn measure(area: &Area, bytes: usize, cached: usize) -> LineTimes {
+/// Measures in an area that is all touched.
+pub(super) fn measure(topology: &Topology, area: &Area) -> LineTimes {
     // What kernels use.
     let kernel = [Method::Strings, Method::Lines, Method::Memset];
     let kernel = kernel.into_iter().find(|m| m.exists() && !m.is_non_temporal());
     let kernel = kernel.unwrap_or(Method::Memset);
-    let around = Choice::by_features().non_temporal;
     // SAFETY: inside the area, which is the caller's.
     let clear = |method: Method, at: usize, bytes| unsafe { method.clear(area.at(at), bytes) };
+    let bytes = area.bytes();
     let upwards = |at: usize| (at..at + HUGE).step_by(PAGE);
-    let far = |at: usize| (0..PAGES).map(move |n| (at + n * STRIDE * PAGE) % bytes);
     // Where a page is copied from.
     let source = |page: usize| (page + bytes / 2) % bytes;
-    // What is not in the caches, by pages in some order.
-    let cold = |pages: &dyn Fn(usize) -> Vec<usize>, act: &dyn Fn(&[usize])| {
-        Figure::settle(|| {
-            let pieces = (0..bytes).step_by(HUGE).map(|at| {
-                let pages = pages(at);
+    // By pages in some order, all over the area, which no cache keeps: so each line that comes
+    // into one pushes another out.
+    let stays = topology.llc.is_some_and(|llc| llc.size as usize * 2 > bytes);
+    let all_over = |pages: &dyn Fn(usize) -> Vec<usize>, act: &dyn Fn(&[usize])| {
+        let piece = |at| {
+            let pages = pages(at);
+            if stays {
                 put_out(area, &pages);
-                put_out(area, &pages.iter().map(|&page| source(page)).collect::<Vec<_>>());
+            }
+            fastest(1, HUGE / LINE, || act(&pages))
+        };
+        Figure::settle(|| mean(&(0..bytes).step_by(HUGE).map(piece).collect::<Vec<_>>()))
+    };
+    // What is in no cache, by pages in a row.
+    let cold = |act: &dyn Fn(&[usize])| {
+        Figure::settle(|| {
+            let pieces = (0..READ).step_by(HUGE).map(|at| {
+                let pages: Vec<usize> = upwards(at).collect();
+                put_out(area, &pages);
                 fastest(1, HUGE / LINE, || act(&pages))
             });
             pieces.fold(f64::INFINITY, f64::min)
@@ -96,27 +106,30 @@ pub(super) fn measure(area: &Area, bytes: usize, cached: usize) -> LineTimes {
         };
         run(&[0]);
         let hot = Figure::settle(|| fastest(8, PAGE / LINE, || run(&[0])));
-        Paced { cold: cold(&in_a_row, &run), hot }
+        Paced { cold: cold(&run), hot }
     };
     let again = |act: &dyn Fn(&[usize])| {
-        let reach = cached.next_multiple_of(HUGE).min(bytes);
+        let reach = (2 * topology.l2.size as usize).next_multiple_of(HUGE).min(bytes);
         let pages: Vec<usize> = (0..reach).step_by(PAGE).collect();
         act(&pages);
         Figure::settle(|| fastest(8, reach / LINE, || act(&pages)))
     };
-    LineTimes {
-        upwards: cold(&in_a_row, &by_page),
-        downwards: cold(&|at| upwards(at).rev().collect(), &by_page),
-        run: cold(&in_a_row, &|pages| clear(kernel, pages[0], HUGE)),
-        around: cold(&in_a_row, &|pages| {
-            clear(around, pages[0], HUGE);
+    let run = |method: Method| {
+        all_over(&in_a_row, &|pages| {
+            clear(method, pages[0], HUGE);
             fence();
-        }),
-        scattered: cold(&|at| far(at).collect(), &by_page),
+        })
+    };
+    let around = Method::here().filter(|m| m.is_non_temporal()).map(run);
+    LineTimes {
+        upwards: all_over(&in_a_row, &by_page),
+        downwards: all_over(&|at| upwards(at).rev().collect(), &by_page),
+        run: run(kernel),
+        around: around.min_by(|a, b| a.ns.total_cmp(&b.ns)).unwrap_or_else(|| run(kernel)),
         cached: again(&by_page),
         read_cached: again(&read),
-        copied: cold(&in_a_row, &copied),
-        read: cold(&in_a_row, &read),
+        copied: all_over(&in_a_row, &copied),
+        read: cold(&read),
         brisk: paced(1),
         slow: paced(6),
     }

@@ -67,6 +67,13 @@ pub(super) fn typical(mut pieces: Vec<f64>) -> f64 {
     pieces.get(alike / 2).copied().unwrap_or(fastest)
 }
 
+/// The mean of the same pieces. For work that a long run has one after the other: it meets them all.
+pub(super) fn mean(pieces: &[f64]) -> f64 {
+    let fastest = pieces.iter().copied().fold(f64::INFINITY, f64::min);
+    let alike = || pieces.iter().filter(|&&ns| ns <= fastest * OTHER_KIND);
+    if pieces.is_empty() { fastest } else { alike().sum::<f64>() / alike().count() as f64 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +98,13 @@ mod tests {
         assert_eq!(typical(vec![87.0, 31.0, 4700.0, 88.0, 86.0, 4800.0, 4900.0]), 87.0);
         assert_eq!(typical(vec![4700.0]), 4700.0);
         assert_eq!(typical(vec![]), f64::INFINITY);
+    }
+
+    #[test]
+    fn the_mean_is_that_of_the_same_pieces() {
+        assert_eq!(mean(&[10.0, 12.0, 4700.0, 38.0]), 20.0);
+        assert_eq!(mean(&[4700.0]), 4700.0);
+        assert_eq!(mean(&[]), f64::INFINITY);
     }
 
     #[test]

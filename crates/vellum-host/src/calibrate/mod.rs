@@ -18,6 +18,7 @@ mod kernel;
 mod places;
 mod row;
 mod strides;
+mod tables;
 pub mod topology;
 pub mod translation;
 mod window;
@@ -32,18 +33,20 @@ pub use figure::Figure;
 pub use first::FirstTimes;
 pub use kernel::{CallTimes, FileTimes, HugeTimes, KernelTimes};
 pub use places::{PageChase, PlaceTimes};
+pub use tables::TableTimes;
 use topology::Topology;
 use translation::Translation;
 
 use crate::bench::linux::Area;
 use crate::bench::measure::{alone, conditions};
 
-/// Bytes of the areas that are chased through and cleared.
+/// Bytes of the areas that are chased through.
 const AREA: u64 = 256 << 20;
+/// Bytes of the area that is cleared: what lies behind it, tables of a hypervisor among it, is more
+/// than second levels hold.
+const CLEARED: u64 = 2 * AREA;
 /// What all measurements together need.
 const NEEDED: u64 = 2 * AREA + (128 << 20);
-/// The part that is cleared: small enough that a turn takes some 10 ms.
-const CLEARED: usize = 32 << 20;
 
 /// What was found out about this computer.
 #[derive(Clone, Debug)]
@@ -63,6 +66,8 @@ pub struct Computer {
     pub places: PlaceTimes,
     /// Lines in a row.
     pub lines: LineTimes,
+    /// Walks, by the order of the lines of tables that they read.
+    pub tables: TableTimes,
     /// The kernel's work.
     pub kernel: KernelTimes,
     /// Whether a hypervisor says that this is its guest; `None` where nobody can be asked.
@@ -106,12 +111,15 @@ pub fn measure() -> Result<Computer, Unmeasured> {
         // A core that was idle needs some time to come to its full clock.
         clock::hertz();
         let kernel = kernel::measure()?;
-        let (huge, small) = (Area::new(AREA, true)?, Area::new(AREA, false)?);
-        for (area, is_huge) in [(&huge, true), (&small, false)] {
+        let touched = |bytes, is_huge| {
+            let area = Area::new(bytes, is_huge)?;
             area.advise(is_huge);
             area.touch(chase::PAGE as u64, true);
-        }
-        let lines = clear::measure(&huge, CLEARED, 2 * topology.l2.size as usize);
+            Ok::<Area, io::Error>(area)
+        };
+        let lines = clear::measure(&topology, &touched(CLEARED, true)?);
+        let (huge, small) = (touched(AREA, true)?, touched(AREA, false)?);
+        let tables = tables::measure(&huge)?;
         let is_guest = translation::is_guest();
         let places = places::measure(&topology, is_guest, [&huge, &small]);
         Ok(Computer {
@@ -122,6 +130,7 @@ pub fn measure() -> Result<Computer, Unmeasured> {
             mispredict: branch::mispredicted(),
             places,
             lines,
+            tables,
             kernel,
             is_guest,
             load,

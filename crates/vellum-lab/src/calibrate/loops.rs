@@ -61,6 +61,8 @@ pub enum Loop {
     Chase(usize, bool),
     /// The same by [`CHAINS`] chases at once, in small pages.
     Chases(usize),
+    /// A load of zeros whose walk reads the next line of a table, which the second level has.
+    Tables,
     /// Lines read in a row, so many instructions apart.
     Stream(u64),
 }
@@ -212,6 +214,23 @@ impl Workload for Timed {
                 let start = cpu.now();
                 chase(steps)?;
                 (start, steps as u64)
+            }
+            Loop::Tables => {
+                // One in eight pages: few sets of a TLB have them all, and keep none. The second level
+                // keeps the tables, as if they came to it ahead of walks.
+                let (covered, lines) = (8 * PAGE, 2048);
+                map(lines * covered)?;
+                let mut walks = || {
+                    for line in 0..lines {
+                        cpu.retire(3);
+                        program.load(AT + line * covered, 1, true).map_err(LabError::failed)?;
+                    }
+                    Ok::<(), LabError>(())
+                };
+                walks()?;
+                let start = cpu.now();
+                walks()?;
+                (start, lines)
             }
             Loop::Stream(_) => {
                 let lines = 8 * HUGE / 64;

@@ -6,11 +6,12 @@
 //! strides); a longer step, or one the other way, begins anew. After `train` misses in a row it
 //! fetches one line ahead, and twice as far with each further miss, to `depth` lines at most and
 //! never past the page. One that follows virtual addresses goes on in the next page, and so do the
-//! lines ahead. Where all trackers are in use, a miss in another page takes the one that was idle
-//! longest. Intel's second-level streamer works along these lines (Intel 64 and IA-32 Architectures
-//! Optimization Reference Manual, "Data Prefetch to L1/L2/L3 Caches": up to 32 streams, up to 20
-//! lines ahead, one direction a page); how fast it begins is not published. On an EPYC of family 26
-//! no page that is read in a row begins with a wait.
+//! lines ahead; a stream of walks does not, for tables lie anywhere. Where all trackers are in use,
+//! a miss in another page takes the one that was idle longest. Intel's second-level streamer works
+//! along these lines (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Data Prefetch
+//! to L1/L2/L3 Caches": up to 32 streams, up to 20 lines ahead, one direction a page); how fast it
+//! begins is not published. On an EPYC of family 26 no page that is read in a row begins with a
+//! wait; on one of family 25 walks through tables in a row do not wait for memory either.
 //!
 //! This file knows no caches and no clock: it says which lines to fetch, and remembers when those
 //! that were fetched arrive.
@@ -34,6 +35,16 @@ pub struct PrefetchShape {
     pub crosses_pages: bool,
 }
 
+impl PrefetchShape {
+    /// Whether a stream goes on behind a page. Tables of pages lie anywhere.
+    fn crosses(&self, page: u64) -> bool {
+        self.crosses_pages && page & (OF_WALKS / LINES) == 0
+    }
+}
+
+/// What tells lines that walks read from those of the program, whose numbers may be equal: no
+/// address of 64 bits has so large a line.
+const OF_WALKS: u64 = 1 << 60;
 /// Most pages that a prefetcher follows.
 pub const MAX_STREAMS: u32 = 256;
 /// Lines of a page.
@@ -143,6 +154,12 @@ impl Prefetcher {
         self.shape.crosses_pages
     }
 
+    /// A walk missed a physical line; returns what to fetch, of the same page of the tables.
+    pub fn miss_of_walk(&mut self, line: u64) -> Fetch {
+        let fetch = self.miss(line | OF_WALKS);
+        Fetch { next: fetch.next & !OF_WALKS, ..fetch }
+    }
+
     /// The first level missed a line, virtual if pages are crossed, physical if not; returns what
     /// to fetch.
     pub fn miss(&mut self, line: u64) -> Fetch {
@@ -164,7 +181,7 @@ impl Prefetcher {
 
     /// The tracker that comes to a page from the one beside it, and follows it from now on.
     fn crossing(&mut self, page: u64, at: i64) -> Option<usize> {
-        if !self.shape.crosses_pages {
+        if !self.shape.crosses(page) {
             return None;
         }
         let beside = [page.wrapping_sub(1), page.wrapping_add(1)].into_iter();
@@ -213,7 +230,7 @@ impl Prefetcher {
             }
             let furthest = s.last + s.direction * (s.ahead + 1);
             let beyond = (s.next - furthest) * s.direction > 0;
-            let is_outside = !self.shape.crosses_pages && !(-1..=LINES as i64).contains(&s.next);
+            let is_outside = !self.shape.crosses(s.page) && !(-1..=LINES as i64).contains(&s.next);
             if s.ahead > 0 && (beyond || is_outside) {
                 return Err(format!("page {}: line {} after {}", s.page, s.next, s.last));
             }
@@ -282,7 +299,7 @@ impl Stream {
         };
         self.ahead = (self.ahead * 2).clamp(1, shape.depth.into());
         let mut end = self.last + self.direction * self.ahead;
-        if !shape.crosses_pages {
+        if !shape.crosses(self.page) {
             end = end.clamp(0, LINES as i64 - 1);
         }
         let count = (end - self.next) * self.direction + 1;

@@ -28,6 +28,22 @@ fn fetched(p: &mut Prefetcher, misses: impl IntoIterator<Item = u64>) -> Vec<Vec
     each.collect()
 }
 
+/// The program's lines are virtual where pages are crossed, and those of walks physical: equal
+/// numbers are not one page, and tables that follow one another are not one stream.
+#[test]
+fn walks_have_pages_of_their_own_and_stay_within_them() {
+    let (walks, crosses_pages) = (true, true);
+    let shape = PrefetchShape { streams: 4, train: 2, depth: 8, walks, crosses_pages };
+    let mut p = Prefetcher::new(shape, &CACHE);
+    assert_eq!(p.miss(640).count() + p.miss_of_walk(641).count(), 0, "two first misses");
+    assert_eq!(p.miss_of_walk(642).collect::<Vec<_>>(), [643]);
+    let mut fetched: Vec<u64> = (643..704).flat_map(|line| p.miss_of_walk(line)).collect();
+    assert_eq!((fetched.remove(0), fetched.pop()), (644, Some(703)), "no line of the next table");
+    assert_eq!(p.miss_of_walk(704).count() + p.miss_of_walk(705).count(), 1, "it begins anew");
+    assert_eq!(p.miss(641).collect::<Vec<_>>(), [642], "the program's goes on where it was");
+    p.validate().expect("consistent");
+}
+
 #[test]
 fn after_training_it_runs_ahead_by_one_line_and_by_twice_as_many_with_each_further_miss() {
     let mut p = prefetcher(4, 3, 8);

@@ -7,7 +7,7 @@
 
 use super::Kind;
 use super::access::Touch;
-use crate::cache::{Fetch, Level};
+use crate::cache::Level;
 use crate::format::Format;
 use crate::machine::SimState;
 use crate::memory::{Coming, Ticks};
@@ -32,7 +32,8 @@ impl<F: Format> SimState<F> {
         let set = self.caches.first_set(c, touch.line);
         let crosses = self.cpus[c].prefetcher.as_ref().is_some_and(|p| p.crosses_pages());
         let seen = if crosses { touch.va >> 6 } else { touch.line };
-        let (mut arrival, fetches) = self.trains(c, touch.line, seen, miss.level);
+        let mut arrival = self.fetched_ahead(c, touch.line, miss.level);
+        let fetches = self.cpus[c].prefetcher.as_mut().map(|p| p.miss(seen));
         let cpu = &mut self.cpus[c];
         let now = cpu.core.miss_starts(ready.at, dependent);
         let mut source = miss.level;
@@ -89,7 +90,8 @@ impl<F: Format> SimState<F> {
     #[inline(never)]
     pub(crate) fn walk_trains(&mut self, c: usize, line: u64, miss: Miss, after: Ticks) -> Ticks {
         let now = self.cpus[c].core.now() + after;
-        let (arrival, fetches) = self.trains(c, line, line, miss.level);
+        let arrival = self.fetched_ahead(c, line, miss.level);
+        let fetches = self.cpus[c].prefetcher.as_mut().map(|p| p.miss_of_walk(line));
         for line in fetches.into_iter().flatten() {
             self.prefetch(c, line, now);
         }
@@ -97,15 +99,14 @@ impl<F: Format> SimState<F> {
         miss.latency.max(arrival.saturating_sub(now))
     }
 
-    /// What the prefetcher makes of a miss: when the line arrives, if it was fetched ahead, and
-    /// what to fetch. `seen`: the line as the prefetcher names it.
-    fn trains(&mut self, c: usize, line: u64, seen: u64, level: Level) -> (Ticks, Option<Fetch>) {
+    /// When a missed line arrives, if it was fetched ahead.
+    fn fetched_ahead(&mut self, c: usize, line: u64, level: Level) -> Ticks {
         let cpu = &mut self.cpus[c];
-        let Some(prefetcher) = &mut cpu.prefetcher else { return (Ticks::ZERO, None) };
+        let Some(prefetcher) = &mut cpu.prefetcher else { return Ticks::ZERO };
         // What the caches have lost again was fetched for nothing.
         let fetched = prefetcher.take(line).filter(|_| level != Level::Memory);
         cpu.counts.prefetch_hits += u64::from(fetched.is_some());
-        (fetched.unwrap_or_default(), Some(prefetcher.miss(seen)))
+        fetched.unwrap_or_default()
     }
 
     /// A line is fetched into the L2, if it is not there.

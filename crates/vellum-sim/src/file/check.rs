@@ -400,10 +400,6 @@ impl Machine {
             let mend = "use 1 to 63 of the 64 lines of a page; without [prefetch] there is none";
             return wrong("prefetch.depth", format!("{} lines ahead", shape.depth), mend);
         }
-        if shape.walks && shape.crosses_pages {
-            let what = "true, and so is prefetch.walks, whose reads have no virtual address";
-            return wrong("prefetch.crosses_pages", what, "leave one of the two out");
-        }
         Ok(())
     }
 

@@ -152,8 +152,8 @@ pub struct PrefetchSpec {
     pub depth: Constant<u32>,
     /// Whether page walks train it, too. Left out: they do not.
     pub walks: Option<Constant<bool>>,
-    /// Whether it follows virtual addresses from page to page. Left out: it stays within physical
-    /// pages.
+    /// Whether it follows virtual addresses from page to page, but for walks. Left out: it stays
+    /// within physical pages.
     pub crosses_pages: Option<Constant<bool>>,
 }
 

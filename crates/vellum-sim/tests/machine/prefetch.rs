@@ -240,6 +240,9 @@ fn walks_train_it_where_the_machine_says_so_and_then_find_their_tables_in_the_se
     let (blind, unseen) = run(Some(SHAPE));
     assert_eq!((blind, unseen.get("prefetches")), (plain, Some(0)), "left out: it sees no walk");
     let (ahead, counts) = run(Some(PrefetchShape { walks: true, ..SHAPE }));
+    let both = PrefetchShape { walks: true, crosses_pages: true, ..SHAPE };
+    let (across, same) = run(Some(both));
+    assert_eq!((across, &same), (ahead, &counts), "tables lie anywhere: no walk crosses a page");
     let get = |counts: &Counters, name| counts.get(name).expect("a counter");
     // Two lines of each table train it.
     assert_eq!(get(&counts, "prefetches"), 8 * 62);

@@ -44,6 +44,10 @@ pub(super) fn prefetch(t: &mut Text, computer: &Computer, values: &Values) {
     t.guess("train", "2", USUAL);
     let chosen = "measured on this host: the depth that explains lines read in a row best";
     t.before("depth", &values.depth.to_string(), chosen);
+    if computer.tables.are_fetched_ahead() {
+        let walked = "measured on this host: walks through lines of tables in a row against others";
+        t.before("walks", "true", walked);
+    }
     if crosses_pages(computer) {
         let paced = "measured on this host: lines read in a row, slowly, wait at no page's start";
         t.before("crosses_pages", "true", paced);

@@ -193,7 +193,7 @@ fn costs(t: &mut Text, computer: &Computer, values: &Values) {
     t.guess("root_load", "200", FLUSH);
     t.guess("sched_point", "35", "20 to 50 cycles when nothing is due");
     t.guess("switch", "\"1.5 us\"", "the usual one to two microseconds");
-    t.measured("clear_page_line", lines.scattered);
+    t.measured("clear_page_line", lines.downwards);
     t.measured("clear_next_line", lines.upwards);
     t.measured("clear_extent_line", lines.run);
     t.measured("clear_elided_line", lines.around);
@@ -259,7 +259,8 @@ pub(super) mod tests {
 
     use vellum_host::calibrate::topology::{CacheShape, NodeShape, Topology};
     use vellum_host::calibrate::{
-        CallTimes, FileTimes, FirstTimes, HugeTimes, LineTimes, Paced, PlaceTimes, translation,
+        CallTimes, FileTimes, FirstTimes, HugeTimes, LineTimes, Paced, PlaceTimes, TableTimes,
+        translation,
     };
     use vellum_sim::cache::{Index, Policy};
     use vellum_sim::memory::Ticks;
@@ -313,7 +314,6 @@ pub(super) mod tests {
                 downwards: line,
                 run: line,
                 around: line,
-                scattered: line,
                 cached: line,
                 copied: line,
                 read: line,
@@ -321,6 +321,7 @@ pub(super) mod tests {
                 brisk: Paced { cold: line, hot: line },
                 slow: Paced { cold: line, hot: line },
             },
+            tables: TableTimes { in_a_row: figure(100.0), shuffled: figure(100.0) },
             kernel: KernelTimes {
                 map: figure(1000.0),
                 touch: figure(1000.0),
@@ -428,6 +429,19 @@ pub(super) mod tests {
         };
         // A wait of 100 ns for each page is 1.6 ns for each of its lines.
         assert_eq!([8.9, 9.3, 10.6].map(crosses), [true, true, false]);
+    }
+
+    #[test]
+    fn a_prefetcher_watches_walks_where_tables_in_a_row_cost_little() {
+        let figure = |ns| Figure { ns, spread: 0.01 };
+        let watches = |in_a_row| {
+            let mut computer = computer();
+            computer.tables = TableTimes { in_a_row: figure(in_a_row), shuffled: figure(130.0) };
+            let values = Values { depth: 8, ..Values::default() };
+            let machine = machine(&write(&computer, &values)).expect("valid");
+            machine.prefetcher().expect("it fetches ahead").walks
+        };
+        assert_eq!([15.0, 120.0].map(watches), [true, false]);
     }
 
     #[test]
