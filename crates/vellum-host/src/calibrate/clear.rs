@@ -14,8 +14,8 @@ const HUGE: usize = 2 << 20;
 /// The part that is read from memory, and put out of all caches before.
 const READ: usize = 32 << 20;
 
-/// Times of a line that is in no cache, but for two. What is cleared and copied takes another line's
-/// place, which is written back: that time is in them.
+/// Times of a line that is in no cache, but for two. What is cleared and copied takes the place of
+/// another line, which is written back: that time is in them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LineTimes {
     /// Cleared in 2 MiB, page by page from the first to the last.

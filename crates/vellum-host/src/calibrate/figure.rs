@@ -67,7 +67,7 @@ pub(super) fn typical(mut pieces: Vec<f64>) -> f64 {
     pieces.get(alike / 2).copied().unwrap_or(fastest)
 }
 
-/// The mean of the same pieces. For work that a long run has one after the other: it meets them all.
+/// The mean of the same pieces. For work that a long run has one after the other: it meets all.
 pub(super) fn mean(pieces: &[f64]) -> f64 {
     let fastest = pieces.iter().copied().fold(f64::INFINITY, f64::min);
     let alike = || pieces.iter().filter(|&&ns| ns <= fastest * OTHER_KIND);

@@ -216,8 +216,8 @@ impl Workload for Timed {
                 (start, steps as u64)
             }
             Loop::Tables => {
-                // One in eight pages: few sets of a TLB have them all, and keep none. The second level
-                // keeps the tables, as if they came to it ahead of walks.
+                // One in eight pages: few sets of a TLB have them all, and keep none. The second
+                // level keeps the tables, as if they came to it ahead of walks.
                 let (covered, lines) = (8 * PAGE, 2048);
                 map(lines * covered)?;
                 let mut walks = || {

@@ -117,16 +117,16 @@ fn start_of_walk(steps: &[Step]) -> f64 {
     tried.min_by(|&a, &b| off(steps, a).total_cmp(&off(steps, b))).unwrap_or_default()
 }
 
-/// By how much steps are off where a walk takes so long: the mean, as a share. Not of its square: of
-/// pages that are visited seldom neighbours take the lines away, and one such chase would outweigh
-/// all others.
+/// By how much steps are off where a walk takes so long: the mean, as a share. Not of its square:
+/// of pages that are visited seldom neighbours take the lines away, and one such chase would
+/// outweigh all others.
 fn off(steps: &[Step], start: f64) -> f64 {
     let each = steps.iter().map(|s| ((s.simulated + start * s.walks) / s.measured).ln().abs());
     (each.sum::<f64>() / steps.len().max(1) as f64).exp() - 1.0
 }
 
 /// A walk whose table is fetched ahead, where that is so: nothing but the walk takes time. Neither
-/// memory nor neighbours have a part in it, so that it says what a walk takes better than chases do.
+/// memory nor neighbours have a part in it, so it says what a walk takes better than chases do.
 fn in_a_row(computer: &Computer, values: &Values) -> Result<Option<Step>, LabError> {
     let tables = &computer.tables;
     tables

@@ -8,8 +8,8 @@
 //! never past the page. One that follows virtual addresses goes on in the next page, and so do the
 //! lines ahead; a stream of walks does not, for tables lie anywhere. Where all trackers are in use,
 //! a miss in another page takes the one that was idle longest. Intel's second-level streamer works
-//! along these lines (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Data Prefetch
-//! to L1/L2/L3 Caches": up to 32 streams, up to 20 lines ahead, one direction a page); how fast it
+//! so (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Data Prefetch to L1/L2/L3
+//! Caches": up to 32 streams, up to 20 lines ahead, one direction a page); how fast it
 //! begins is not published. On an EPYC of family 26 no page that is read in a row begins with a
 //! wait; on one of family 25 walks through tables in a row do not wait for memory either.
 //!
