@@ -126,6 +126,7 @@ fn main() {
         fill_buffers: 10,
         walkers: 2,
         window: 224,
+        store_buffer: 0,
         instruction: Ticks(64),
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,

@@ -4,8 +4,7 @@ use super::chase::{BLOCK, Chain, LINE, all_lines, lines, pages};
 use super::figure::Figure;
 use super::first::{self as level, FirstTimes};
 use super::topology::Topology;
-use super::window;
-use super::{row, strides};
+use super::{row, strides, window};
 use crate::bench::linux::Area;
 
 /// Times of loads.
@@ -27,6 +26,8 @@ pub struct PlaceTimes {
     /// Instructions that a core runs ahead of its oldest unfinished load, where that can be
     /// measured.
     pub window: Option<u32>,
+    /// Stores that a core has issued and no cache has yet, where that can be measured.
+    pub store_buffer: Option<u32>,
     /// Bytes that the last level keeps for one program. A guest's kernel describes the whole, which
     /// other guests use, too.
     pub llc_share: u64,
@@ -91,6 +92,7 @@ pub(super) fn measure(
         let chain = Chain::new(huge, &all);
         [chain.step(), chain.step_of_many()]
     });
+    let store_buffer = window::store_buffer(chain, memory);
     let late = last();
     let last = if late.ns < early.ns { late } else { early };
     // Neighbours use it more in one moment than in the next: the median of three counts.
@@ -136,6 +138,7 @@ pub(super) fn measure(
             _ => of_chases,
         },
         window: independent.map(|loads| loads.window(memory)),
+        store_buffer,
         llc_share,
         chases,
     }

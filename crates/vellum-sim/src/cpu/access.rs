@@ -173,7 +173,7 @@ impl<F: Format> SimState<F> {
         cpu.data.line = NONE;
         cpu.core.served_by(source);
         match touch.kind {
-            Kind::Store => cpu.core.store_after(ready, Ticks::ZERO, false),
+            Kind::Store => cpu.core.store_joining(ready, at),
             _ => cpu.core.load_joining(ready, at, dependent),
         };
         true

@@ -32,6 +32,7 @@ impl CpuState {
             Kind::Fetch => self.counts.fetches += 1,
             Kind::Store => {
                 self.core.retire(1);
+                self.core.issue_store();
                 self.counts.stores += 1;
             }
             Kind::Load => {

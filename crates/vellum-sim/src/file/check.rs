@@ -90,6 +90,12 @@ impl Machine {
                 return wrong(key, value.value.to_string(), format!("use 1 to {max}"));
             }
         }
+        if let Some(n) = &core.store_buffer
+            && !(1..=256).contains(&n.value)
+        {
+            let mend = "use 1 to 256, or leave it out";
+            return wrong("core.store_buffer", format!("{} stores", n.value), mend);
+        }
         if core.window.value == 0 {
             return wrong("core.window", "0 instructions", "use 1 for a core that runs in order");
         }

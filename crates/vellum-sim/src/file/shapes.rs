@@ -168,6 +168,7 @@ impl Machine {
             fill_buffers: self.core.fill_buffers.value,
             walkers: self.core.walkers.value,
             window: self.core.window.value,
+            store_buffer: self.core.store_buffer.as_ref().map_or(0, |n| n.value),
             instruction: self.ticks(&self.core.instruction),
             l1: self.ticks(&self.l1d.latency),
             load: optional(&self.core.load),

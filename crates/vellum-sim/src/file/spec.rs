@@ -63,6 +63,8 @@ pub struct CoreSpec {
     pub walkers: Constant<u32>,
     /// Instructions the core runs ahead of its oldest unfinished load.
     pub window: Constant<u32>,
+    /// Stores that are issued and not in the first level yet, 1 to 256. Left out: any number.
+    pub store_buffer: Option<Constant<u32>>,
     /// Time of an instruction when nothing misses (cycles an instruction).
     pub instruction: Constant<Duration>,
     /// Time a load keeps the load port. Left out: loads are instructions like others.

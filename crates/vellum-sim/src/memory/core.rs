@@ -13,6 +13,7 @@
 //! constants; a fixed "memory parallelism" divisor, which cannot tell a chain from a stride.
 
 use super::pending::{CAPACITY, Pending, Queue};
+use super::store_buffer::StoreBuffer;
 use super::ticks::Ticks;
 use super::waits::{SOURCES, Translating, Waits};
 
@@ -25,6 +26,8 @@ pub struct Overlap {
     pub walkers: u32,
     /// Instructions the core runs ahead of its oldest unfinished load.
     pub window: u32,
+    /// Places of the store buffer; 0 where it is never full.
+    pub store_buffer: u32,
     /// Time an instruction takes when nothing misses.
     pub instruction: Ticks,
     /// Load-to-use time of a first-level hit.
@@ -79,6 +82,7 @@ pub struct Core {
     loads: Queue,
     /// By the time they come free. Those that are free already are taken out when all seem in use.
     fills: Queue,
+    stores: StoreBuffer,
     /// Since they were last taken.
     translating: Translating,
     /// What serves the access that is about to be started.
@@ -106,6 +110,7 @@ impl Core {
             last_level: Ticks::ZERO,
             loads: Queue::EMPTY,
             fills: Queue::EMPTY,
+            stores: StoreBuffer::new(overlap.store_buffer),
             translating: Translating::default(),
             source: 0,
             waits: Waits::NONE,
@@ -169,6 +174,29 @@ impl Core {
         self.now += wait;
         self.settled += wait;
         self.waits.port += wait;
+    }
+
+    /// A store takes a place in the store buffer, and the core waits for one if there is none.
+    #[inline(always)]
+    pub fn issue_store(&mut self) {
+        if !self.stores.has_place() {
+            self.store_buffer_full();
+        }
+    }
+
+    #[inline(never)]
+    fn store_buffer_full(&mut self) {
+        while let Some(p) = self.stores.in_the_way() {
+            self.wait_for(p);
+            self.stores.leaves();
+        }
+    }
+
+    /// The store that was issued last leaves the buffer no sooner than `p` is done.
+    fn store_waits(&mut self, p: Pending) {
+        if let Some(oldest) = self.stores.waits(p, self.now) {
+            self.wait_for(oldest);
+        }
     }
 
     /// A line comes from the last level for an access or a prefetch that begins at `start`; returns
@@ -242,7 +270,8 @@ impl Core {
     }
 
     /// Starts an access that is not done at once; returns when it is. `loads`: it retires only when
-    /// it is done. `fills`: it holds a fill buffer until then.
+    /// it is done. `fills`: it holds a fill buffer until then, and a store its place in the store
+    /// buffer.
     #[inline]
     fn start(&mut self, bounds: Bounds, latency: Ticks, loads: bool, fills: bool) -> Ticks {
         if fills && self.fills.len() == self.overlap.fill_buffers as usize {
@@ -268,6 +297,8 @@ impl Core {
         if loads {
             self.loads.push(p);
             self.set_limit();
+        } else if fills {
+            self.store_waits(p);
         }
         done
     }
@@ -411,6 +442,23 @@ impl Core {
         self.now - start
     }
 
+    /// A store to a line that is on its way into the first level, until `arrival`, for an earlier
+    /// access.
+    pub fn store_joining(&mut self, ready: Ready, arrival: Ticks) -> Ticks {
+        let start = self.now;
+        self.store_after(ready, Ticks::ZERO, false);
+        let (position, source) = (self.position, self.source);
+        self.store_waits(Pending {
+            done: arrival,
+            start,
+            position,
+            source,
+            translation: 0,
+            walked: false,
+        });
+        self.now - start
+    }
+
     /// Waits for everything unfinished: a fault, an interrupt, a fence, a root load.
     pub fn serialize(&mut self) -> Ticks {
         let start = self.now;
@@ -427,6 +475,7 @@ impl Core {
         self.waits.translating.walks += walking;
         self.loads.clear();
         self.fills.clear();
+        self.stores.clear();
         self.set_limit();
         self.now - start
     }
@@ -480,7 +529,7 @@ impl Core {
                 self.limit
             ));
         }
-        Ok(())
+        self.stores.validate()
     }
 }
 

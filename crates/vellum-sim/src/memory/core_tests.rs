@@ -10,6 +10,7 @@ fn core(fill_buffers: u32) -> Core {
         fill_buffers,
         walkers: 1,
         window: 128,
+        store_buffer: 0,
         instruction: quarter,
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
@@ -96,6 +97,7 @@ fn a_short_window_limits_overlap_before_the_buffers_do() {
         fill_buffers: 16,
         walkers: 1,
         window: 10,
+        store_buffer: 0,
         instruction: Ticks(64),
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
@@ -124,6 +126,7 @@ fn one_walker_makes_walks_wait_for_each_other_and_two_halve_that() {
             fill_buffers: 10,
             walkers,
             window: 128,
+            store_buffer: 0,
             instruction: Ticks(64),
             l1: Ticks::from_cycles(4),
             load: Ticks::ZERO,
@@ -177,6 +180,7 @@ fn store_misses_are_bound_by_the_buffers_and_not_by_the_window() {
         fill_buffers: 10,
         walkers: 1,
         window: 6,
+        store_buffer: 0,
         instruction: Ticks(64),
         l1: Ticks::from_cycles(4),
         load: Ticks::ZERO,
@@ -254,4 +258,73 @@ fn lines_of_the_last_level_come_one_after_the_other() {
     assert_eq!(c.from_last_level(cycles(20)), cycles(30), "and holds up none that overtakes it");
     c.retire(400);
     assert_eq!(c.from_last_level(Ticks::ZERO), Ticks::ZERO);
+}
+
+/// Turns of 16 stores, the first of which takes 128 cycles: their time, in cycles a turn.
+fn turn_of_stores(store_buffer: u32) -> f64 {
+    let overlap = Overlap { store_buffer, ..core(10).overlap };
+    let mut c = Core::new(overlap);
+    let turn = |c: &mut Core| {
+        for n in 0..16 {
+            c.retire(1);
+            c.issue_store();
+            if n == 0 {
+                c.store(Ticks::from_cycles(128));
+            }
+        }
+        c.validate().expect("consistent");
+    };
+    (0..32).for_each(|_| turn(&mut c));
+    let start = c.now();
+    (0..512).for_each(|_| turn(&mut c));
+    (c.now() - start).0 as f64 / 256.0 / 512.0
+}
+
+#[test]
+fn stores_behind_one_that_waits_fill_the_store_buffer() {
+    // A store that misses is followed by 15 that hit: so many turns are in the buffer at once.
+    for (places, turns) in [(16, 1.0), (32, 2.0), (64, 4.0)] {
+        let cost = turn_of_stores(places);
+        assert!((cost - 128.0 / turns).abs() < 1.0, "{places} places: {cost}");
+    }
+    // Then ten fill buffers are the limit.
+    for places in [160, 256, 0] {
+        let cost = turn_of_stores(places);
+        assert!((cost - 12.8).abs() < 0.2, "{places} places: {cost}");
+    }
+}
+
+#[test]
+fn stores_leave_the_store_buffer_in_program_order() {
+    let at = Ticks::from_cycles;
+    let overlap = Overlap { store_buffer: 2, instruction: Ticks(0), ..core(10).overlap };
+    let mut c = Core::new(overlap);
+    let mut store = |latency: u64| {
+        c.issue_store();
+        c.store(at(latency));
+        c.now()
+    };
+    // The second is done long before the first, and leaves behind it.
+    assert_eq!([store(100), store(10)], [at(0); 2]);
+    // The third waits for the first; then the second leaves, too, so that the fourth need not.
+    assert_eq!([store(50), store(50)], [at(100); 2]);
+    assert_eq!(store(1), at(150));
+    // What is waited for anyway leaves nothing in the buffer.
+    c.serialize();
+    c.issue_store();
+    c.issue_store();
+    c.issue_store();
+    assert_eq!(c.now(), at(151));
+}
+
+#[test]
+fn a_store_to_a_line_on_its_way_keeps_its_place_until_the_line_is_there() {
+    let at = Ticks::from_cycles;
+    let overlap = Overlap { store_buffer: 1, instruction: Ticks(0), ..core(10).overlap };
+    let mut c = Core::new(overlap);
+    c.issue_store();
+    c.store_joining(Ready::default(), at(70));
+    assert_eq!(c.now(), at(0));
+    c.issue_store();
+    assert_eq!(c.now(), at(70));
 }

@@ -5,6 +5,7 @@ mod core;
 mod nested_tables;
 mod numa;
 mod pending;
+mod store_buffer;
 mod ticks;
 mod waits;
 

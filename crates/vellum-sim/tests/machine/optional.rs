@@ -10,7 +10,7 @@ use vellum_sim::cache::{Index, Policy, PrefetchShape};
 use vellum_sim::file::{self, Machine, MachineError};
 use vellum_sim::format::{Format, X86};
 use vellum_sim::memory::Ticks;
-use vellum_sim::{Options, SimMachine};
+use vellum_sim::{Kind, Options, Parts, SimMachine};
 use vellum_testkit::ext::MachineExt;
 
 /// `tiny` with lines put in before a heading.
@@ -68,6 +68,60 @@ fn a_file_may_name_what_the_first_level_of_data_does_and_no_other_level() {
     let message = tiny("[tlb.l1i]", "line", "1e15").expect_err("refused").to_string();
     assert!(message.contains("llc.line"), "{message}");
     assert!(tiny("[l2]", "way_predictor", "\"physical\"").is_err());
+}
+
+#[test]
+fn a_core_may_have_a_store_buffer_of_a_possible_size() {
+    let with = |value| {
+        tiny_with("[tlb.l1i]", "")
+            .expect("valid")
+            .overlaid("stores.toml", &format!("[core]\n{}", line("store_buffer", value)))
+    };
+    assert_eq!(file::preset("tiny").expect("valid").overlap().store_buffer, 0, "never full");
+    for (value, places) in [("1", 1), ("64", 64), ("256", 256)] {
+        assert_eq!(with(value).expect("valid").overlap().store_buffer, places);
+    }
+    for value in ["0", "257"] {
+        let message = with(value).expect_err("refused").to_string();
+        let says = format!("{value} stores; use 1 to 256, or leave it out");
+        assert!(message.contains(&says) && message.contains("core.store_buffer"), "{message}");
+    }
+}
+
+/// Stores to lines of one page, one in 16 of which is in no cache.
+#[test]
+fn a_full_store_buffer_holds_up_the_core_and_none_changes_nothing() {
+    let run = |places: Option<&str>| {
+        let tiny = file::preset("tiny").expect("valid");
+        let machine = match places {
+            Some(n) => tiny
+                .overlaid("stores.toml", &format!("[core]\n{}", line("store_buffer", n)))
+                .expect("valid"),
+            None => tiny,
+        };
+        let sim = SimMachine::<X86>::build(&Parts::of(&machine, 1), Options::default());
+        let sim = sim.expect("it can be built");
+        let next = Cell::new(16);
+        let ran = sim.solo(0, |cpu| {
+            let k = Kernel::new(&sim, &next, 1);
+            let pfn = k.block(Order::HUGE, Use::Data);
+            k.sim.zero_out(pfn, 512);
+            k.set_at(A, 2, Entry::Leaf(pfn, RW));
+            k.load();
+            cpu.access(A, 8, Kind::Store, false).expect("mapped");
+            let start = cpu.now();
+            for n in 0..1024 {
+                let at = if n % 16 == 0 { (64 + n * 8) * 64 } else { 0 };
+                cpu.access(A + at, 8, Kind::Store, false).expect("mapped");
+            }
+            cpu.syscall();
+            cpu.now() - start
+        });
+        sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
+        ran.unwrap_or_else(|stop| panic!("{stop}"))
+    };
+    let [none, wide, narrow] = [run(None), run(Some("256")), run(Some("16"))];
+    assert!(wide >= none && narrow > 2 * wide, "{none}, {wide}, {narrow} cycles");
 }
 
 #[test]

@@ -45,6 +45,10 @@ pub(super) fn write(computer: &Computer, values: &Values) -> String {
         }
         None => t.guess("window", "224", USUAL),
     }
+    if let Some(n) = places.store_buffer {
+        let behind = "measured on this host: stores of which one in 16 goes to memory";
+        t.before("store_buffer", &n.to_string(), behind);
+    }
     match computer.instruction {
         Some(mean) => t.measured("instruction", mean),
         None => t.guess("instruction", "0.33", "three instructions a cycle when nothing misses"),
@@ -302,6 +306,7 @@ pub(super) mod tests {
                 memory: figure(100.0),
                 memory_of_many: figure(8.0),
                 window: None,
+                store_buffer: None,
                 llc_share: 20_000_000,
                 kept: None,
                 streams: None,

@@ -1,0 +1,92 @@
+//! The store buffer of a core: stores that are issued, and are not in the first level yet.
+//!
+//! Stores leave it in program order. So one whose line comes from memory holds up all stores behind
+//! it, those too whose lines are there, and the core goes no further when the buffer is full of
+//! them. x86-64 promises this order to programs (Intel 64 and IA-32 Architectures Software
+//! Developer's Manual, volume 3, "Memory Ordering": total store order).
+
+use super::pending::{CAPACITY, Pending, Queue};
+use super::ticks::Ticks;
+
+/// Only stores that have to wait for their lines are kept: all others leave with the one before.
+#[derive(Clone, Debug)]
+pub(super) struct StoreBuffer {
+    /// 0: it is never full.
+    size: u64,
+    issued: u64,
+    /// The store with this number finds it full.
+    limit: u64,
+    /// By the number of the store, and so by the time at which they leave.
+    waiting: Queue,
+    last: Ticks,
+}
+
+impl StoreBuffer {
+    /// An empty one.
+    pub(super) fn new(size: u32) -> StoreBuffer {
+        let (size, limit) = (size.into(), u64::MAX);
+        StoreBuffer { size, issued: 0, limit, waiting: Queue::EMPTY, last: Ticks::ZERO }
+    }
+
+    /// A store is issued. Says whether it has a place at once.
+    #[inline(always)]
+    pub(super) fn has_place(&mut self) -> bool {
+        self.issued += 1;
+        self.issued < self.limit
+    }
+
+    /// The store that must leave before the last one that was issued has a place.
+    pub(super) fn in_the_way(&self) -> Option<Pending> {
+        self.waiting.first().filter(|p| p.position + self.size <= self.issued)
+    }
+
+    /// The last store that was issued waits for its line. Returns the store that must leave for it
+    /// to be kept, if there is one.
+    pub(super) fn waits(&mut self, p: Pending, now: Ticks) -> Option<Pending> {
+        if self.size == 0 {
+            return None;
+        }
+        while self.waiting.first().is_some_and(|first| first.done <= now) {
+            self.waiting.pop();
+        }
+        let first = self.waiting.first().filter(|_| self.waiting.len() == CAPACITY);
+        if first.is_some() {
+            self.waiting.pop();
+        }
+        self.last = self.last.max(p.done);
+        self.waiting.push(Pending { done: self.last, position: self.issued, ..p });
+        self.set_limit();
+        first
+    }
+
+    /// The oldest has left.
+    pub(super) fn leaves(&mut self) {
+        self.waiting.pop();
+        self.set_limit();
+    }
+
+    /// All have left.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+        self.set_limit();
+    }
+
+    #[inline]
+    fn set_limit(&mut self) {
+        self.limit = self.waiting.first().map_or(u64::MAX, |p| p.position + self.size);
+    }
+
+    /// Stores leave in order, and the limit is that of the oldest.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        let oldest = self.waiting.first().map_or(u64::MAX, |p| p.position + self.size);
+        if self.limit != oldest {
+            return Err(format!("the store buffer is full at {}, not {oldest}", self.limit));
+        }
+        let in_order = self.waiting.iter().is_sorted_by_key(|p| (p.position, p.done));
+        let by_time = self.waiting.iter().is_sorted_by_key(|p| p.done);
+        if !in_order || !by_time || self.waiting.iter().any(|p| p.done > self.last) {
+            return Err("stores leave the store buffer out of order".into());
+        }
+        Ok(())
+    }
+}
