@@ -1,7 +1,8 @@
 //! An event as one 64-bit word, so that none is ever seen half written.
 
 const KIND: u32 = 62;
-const ADDR: u64 = (1 << 48) - 1;
+/// The address in a word.
+pub const ADDR: u64 = (1 << 48) - 1;
 const SHIFT: u32 = 48;
 /// The access is a store.
 pub const STORE: u64 = 1 << 51;

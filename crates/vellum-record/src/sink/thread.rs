@@ -1,10 +1,13 @@
 //! What a virtual CPU did, from its words and the scripts of its blocks.
 use crate::flow::carry::Carry;
-use crate::ring::word::{Word, unpack};
+use crate::ring::word::{self, Word, unpack};
 use crate::script::{Access, Block, Lines, Script};
 use std::io::Write;
 use vellum_trace::build::Builder;
 use vellum_trace::{Flags, TraceError};
+
+/// So many words ahead the builder is told what comes.
+const AHEAD: usize = 12;
 
 /// One virtual CPU.
 pub struct Thread {
@@ -30,6 +33,9 @@ impl Thread {
         while i < words.len() {
             let word = words[i];
             i += 1;
+            if let Some(&soon) = words.get(i + AHEAD) {
+                to.expect(soon & word::ADDR);
+            }
             match unpack(word) {
                 Word::Access { addr, shift, store, place } => {
                     let Some(block) = self.script.map(|s| &s.block) else { continue };

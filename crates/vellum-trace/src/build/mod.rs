@@ -3,12 +3,13 @@
 //! A [`Builder`] takes what a tool sees (addresses, system calls with their results) in an order
 //! that respects cause and effect, follows the address space, names mappings, applies sampling
 //! windows and writes the trace. It runs in the recorder's background thread, so a hit in its page
-//! cache has to be cheap: one probe of a 16,384-entry table answers "which mapping, which offset,
+//! cache has to be cheap: a word of a table with 65,536 answers "which mapping, which offset,
 //! is this a first touch".
 mod calls;
 mod files;
 mod layout;
 mod maps;
+mod pages;
 mod regions;
 mod touch;
 mod window;
@@ -19,12 +20,12 @@ pub use maps::parse_maps;
 pub use regions::Region;
 pub use window::{BadWindow, Clock, Window};
 
-use crate::codec::table;
 use crate::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
 use crate::totals::Totals;
 use crate::writer::Mark;
 use crate::{LINE, PAGE, TraceError, TraceWriter};
 use layout::{Layout, Piece};
+use pages::Pages;
 use regions::Regions;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -35,18 +36,8 @@ use window::Position;
 
 /// Addresses from here on (the kernel's half, and the `vsyscall` page) are not recorded.
 pub const MAX_USER: u64 = 1 << 47;
-const CACHE: usize = 1 << 14;
 /// Memory of unknown origin is mapped in blocks of this size.
 const NEIGHBOURHOOD: u64 = 2 << 20;
-
-#[derive(Clone, Copy, Default)]
-struct Cached {
-    page: u64,
-    base: u64,
-    mapping: u32,
-    generation: u32,
-    bits: u8,
-}
 
 /// Turns addresses and calls into a trace.
 pub struct Builder<W: Write> {
@@ -54,10 +45,9 @@ pub struct Builder<W: Write> {
     layout: Layout,
     regions: Regions,
     touches: Touches,
-    cache: Box<[Cached; CACHE]>,
-    /// Where the page lay that the cache did not have last, and where that piece begins.
+    pages: Pages,
+    /// Where the page lay that was not known last, and where that piece begins.
     last_piece: Option<(u64, Piece)>,
-    generation: u32,
     window: Position,
     /// The thread that calls are about, and the one the trace was last switched to: a switch is
     /// written when something of the thread is, or windows would be full of switches between
@@ -107,9 +97,8 @@ impl<W: Write> Builder<W> {
             layout: Layout::default(),
             regions: Regions::default(),
             touches: Touches::default(),
-            cache: table(),
+            pages: Pages::new(),
             last_piece: None,
-            generation: 1,
             window: Position::new(window),
             thread: 0,
             written: None,
@@ -214,14 +203,17 @@ impl<W: Write> Builder<W> {
     /// Where an address lies in the trace's terms.
     #[inline(always)]
     fn resolve(&mut self, addr: u64, write: bool) -> Result<Resolved, TraceError> {
-        let page = addr / PAGE;
-        let slot = self.cache[page as usize % CACHE];
-        let want = if write { READ | WRITTEN } else { READ };
-        if slot.page == page && slot.generation == self.generation && slot.bits & want == want {
-            let (mapping, offset) = (slot.mapping, addr - slot.base);
-            return Ok(Resolved { mapping, offset, first: false });
+        let touches = if write { READ | WRITTEN } else { READ };
+        match self.pages.find(addr, touches) {
+            Some((mapping, base)) => Ok(Resolved { mapping, offset: addr - base, first: false }),
+            None => self.resolve_slow(addr, write),
         }
-        self.resolve_slow(addr, write)
+    }
+
+    /// An access to this address comes soon. Saying so is never needed.
+    #[inline(always)]
+    pub fn expect(&self, addr: u64) {
+        self.pages.expect(addr);
     }
 
     #[cold]
@@ -235,25 +227,14 @@ impl<W: Write> Builder<W> {
         let (_, piece) = found;
         let offset = addr - piece.base;
         let (first, bits) = self.touches.touch(piece.mapping, offset, write);
-        let page = addr / PAGE;
-        self.cache[page as usize % CACHE] = Cached {
-            page,
-            base: piece.base,
-            mapping: piece.mapping,
-            generation: self.generation,
-            bits,
-        };
+        self.pages.learn(addr, (piece.mapping, piece.base), bits);
         Ok(Resolved { mapping: piece.mapping, offset, first })
     }
 
-    /// The layout or the touched bits changed: what the cache says is void.
+    /// The layout or the touched bits changed: what is known of pages is void.
     fn invalidate(&mut self) {
         self.last_piece = None;
-        self.generation = self.generation.wrapping_add(1);
-        if self.generation == 0 {
-            self.cache.fill(Cached::default());
-            self.generation = 1;
-        }
+        self.pages.forget();
     }
 
     /// A load or store by the program. One that crosses a page is two touches but stays one event
