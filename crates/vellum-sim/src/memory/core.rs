@@ -390,14 +390,31 @@ impl Core {
     #[inline]
     pub fn store_after(&mut self, ready: Ready, latency: Ticks, fills: bool) -> Ticks {
         let start = self.now;
-        let bounds = Bounds { ready, ..Bounds::default() };
-        if ready.at > self.now {
-            self.start(bounds, Ticks::ZERO, true, false);
-        }
+        self.translated_store(ready);
         if fills {
-            self.start(bounds, latency, false, true);
+            self.start(Bounds { ready, ..Bounds::default() }, latency, false, true);
+        } else {
+            self.store_keeps_place(ready.at, ready);
         }
         self.now - start
+    }
+
+    /// The translation of a store holds the window.
+    fn translated_store(&mut self, ready: Ready) {
+        if ready.at > self.now {
+            self.start(Bounds { ready, ..Bounds::default() }, Ticks::ZERO, true, false);
+        }
+    }
+
+    /// A store that needs no fill buffer keeps its place in the store buffer until `done`.
+    fn store_keeps_place(&mut self, done: Ticks, ready: Ready) {
+        if done > self.now {
+            let (start, position, source) = (self.now, self.position, self.source);
+            let late = ready.at.saturating_sub(start).0;
+            let translation = (late * 255 / (done - start).0) as u8;
+            let walked = ready.walked;
+            self.store_waits(Pending { done, start, position, translation, walked, source });
+        }
     }
 
     /// When a miss would go beyond the first level that is translated at `ready`: with its address
@@ -437,7 +454,7 @@ impl Core {
     /// line, fetched ahead, arrives at `arrival`.
     pub fn store_arriving(&mut self, ready: Ready, latency: Ticks, arrival: Ticks) -> Ticks {
         let start = self.now;
-        self.store_after(ready, latency, false);
+        self.translated_store(ready);
         self.start(Bounds { known: Ticks::ZERO, ready, arrival }, latency, false, true);
         self.now - start
     }
@@ -446,23 +463,16 @@ impl Core {
     /// access.
     pub fn store_joining(&mut self, ready: Ready, arrival: Ticks) -> Ticks {
         let start = self.now;
-        self.store_after(ready, Ticks::ZERO, false);
-        let (position, source) = (self.position, self.source);
-        self.store_waits(Pending {
-            done: arrival,
-            start,
-            position,
-            source,
-            translation: 0,
-            walked: false,
-        });
+        self.translated_store(ready);
+        self.store_keeps_place(arrival.max(ready.at), ready);
         self.now - start
     }
 
     /// Waits for everything unfinished: a fault, an interrupt, a fence, a root load.
     pub fn serialize(&mut self) -> Ticks {
         let start = self.now;
-        let last = self.loads.iter().chain(self.fills.iter()).max_by_key(|p| p.done).copied();
+        let pending = self.loads.iter().chain(self.fills.iter()).chain(self.stores.waiting());
+        let last = pending.max_by_key(|p| p.done).copied();
         if let Some(last) = last {
             let wait = self.pass_to(last.done);
             if wait > Ticks::ZERO {

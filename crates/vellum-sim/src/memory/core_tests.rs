@@ -309,12 +309,116 @@ fn stores_leave_the_store_buffer_in_program_order() {
     // The third waits for the first; then the second leaves, too, so that the fourth need not.
     assert_eq!([store(50), store(50)], [at(100); 2]);
     assert_eq!(store(1), at(150));
+    c.validate().expect("in order");
     // What is waited for anyway leaves nothing in the buffer.
     c.serialize();
     c.issue_store();
     c.issue_store();
     c.issue_store();
     assert_eq!(c.now(), at(151));
+}
+
+/// What a store, or a barrier, is made of in the comparison below.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Miss,
+    Hit,
+    Joins,
+    LateMiss,
+    LateHit,
+    Arriving,
+    Load,
+    Barrier,
+}
+
+/// A core with a store buffer of `size`, beside one without and a list of all its stores: when each
+/// leaves, and so when the one that many later has a place.
+fn compare_with_a_list_of_all_stores(seed: u64, size: u32, fill_buffers: u32) {
+    use Kind::*;
+    let at = Ticks::from_cycles;
+    let overlap = Overlap { store_buffer: size, walkers: 2, ..core(fill_buffers).overlap };
+    let mut c = Core::new(overlap);
+    let mut free = Core::new(Overlap { store_buffer: 0, ..overlap });
+    let mut leave: Vec<Ticks> = vec![];
+    let mut state = seed;
+    let mut random = move |below: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for step in 0..1500 {
+        let kinds = [Miss, Hit, Joins, LateMiss, LateHit, Arriving, Load, Hit, Miss, Barrier];
+        let kind = kinds[random(10) as usize];
+        let latency = at([random(10), random(40), random(300)][random(3) as usize]);
+        let translated = at(random(60));
+        if kind == Barrier {
+            if random(8) == 0 {
+                c.serialize();
+                free.serialize();
+                free.advance_to(leave.last().copied().unwrap_or_default());
+            }
+        } else if kind == Load {
+            for c in [&mut c, &mut free] {
+                c.retire(1);
+                c.load(latency, step % 2 == 0);
+            }
+        } else {
+            c.retire(1);
+            free.retire(1);
+            c.issue_store();
+            if let Some(n) = leave.len().checked_sub(size as usize) {
+                free.advance_to(leave[n]);
+            }
+            assert_eq!(c.now(), free.now(), "seed {seed}, {size} places, step {step}: issued");
+            let arrival = free.now() + at(random(300));
+            let mut done = Ticks::ZERO;
+            for c in [&mut c, &mut free] {
+                let late = matches!(kind, LateMiss | LateHit);
+                let ready = if late { c.walk(translated) } else { Ready::default() };
+                match kind {
+                    Joins => c.store_joining(ready, arrival),
+                    Arriving => c.store_arriving(ready, latency, arrival),
+                    Hit => Ticks::ZERO,
+                    _ => c.store_after(ready, latency, kind != LateHit),
+                };
+                let comes = match kind {
+                    Joins => arrival,
+                    Hit | LateHit => ready.at,
+                    Arriving => arrival.max(c.now() + latency),
+                    _ => c.now().max(ready.at) + latency,
+                };
+                done = comes.max(c.now());
+            }
+            leave.push(done.max(leave.last().copied().unwrap_or_default()));
+        }
+        assert_eq!(c.now(), free.now(), "seed {seed}, {size} places, step {step}: done");
+        c.validate().expect("consistent");
+    }
+}
+
+#[test]
+fn a_store_is_issued_when_the_one_that_many_before_has_left() {
+    for seed in 0..12 {
+        for size in [1, 2, 3, 16, 63, 64, 65, 128, 256] {
+            for fill_buffers in [1, 10, 20] {
+                compare_with_a_list_of_all_stores(seed, size, fill_buffers);
+            }
+        }
+    }
+}
+
+#[test]
+fn places_of_stores_that_leave_together_are_not_short() {
+    let at = Ticks::from_cycles;
+    let overlap = Overlap { store_buffer: 256, instruction: Ticks(0), ..core(10).overlap };
+    let mut c = Core::new(overlap);
+    for n in 0..256 {
+        c.issue_store();
+        c.store_joining(Ready::default(), at(70));
+        assert_eq!(c.now(), at(0), "store {n} of 256");
+    }
+    c.issue_store();
+    assert_eq!(c.now(), at(70));
 }
 
 #[test]

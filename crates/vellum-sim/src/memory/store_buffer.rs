@@ -43,7 +43,8 @@ impl StoreBuffer {
     /// The last store that was issued waits for its line. Returns the store that must leave for it
     /// to be kept, if there is one.
     pub(super) fn waits(&mut self, p: Pending, now: Ticks) -> Option<Pending> {
-        if self.size == 0 {
+        // It leaves with the one before.
+        if self.size == 0 || p.done <= self.last.max(now) {
             return None;
         }
         while self.waiting.first().is_some_and(|first| first.done <= now) {
@@ -53,10 +54,15 @@ impl StoreBuffer {
         if first.is_some() {
             self.waiting.pop();
         }
-        self.last = self.last.max(p.done);
-        self.waiting.push(Pending { done: self.last, position: self.issued, ..p });
+        self.last = p.done;
+        self.waiting.push(Pending { position: self.issued, ..p });
         self.set_limit();
         first
+    }
+
+    /// Stores that wait for their lines, but for those that leave with one before.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Pending> {
+        self.waiting.iter()
     }
 
     /// The oldest has left.

@@ -124,6 +124,37 @@ fn a_full_store_buffer_holds_up_the_core_and_none_changes_nothing() {
     assert!(wide >= none && narrow > 2 * wide, "{none}, {wide}, {narrow} cycles");
 }
 
+/// A load brings a line, and a store to it comes at once: that store keeps its place till then.
+#[test]
+fn a_store_to_a_line_on_its_way_holds_up_the_store_behind_it() {
+    let tiny = file::preset("tiny").expect("valid");
+    let keys = format!("[core]\n{}[l1d]\n{}", line("store_buffer", "1"), line("refill", "9"));
+    let machine = tiny.overlaid("stores.toml", &keys).expect("valid");
+    let run = |to: u64| {
+        let sim = SimMachine::<X86>::build(&Parts::of(&machine, 1), Options::default());
+        let sim = sim.expect("it can be built");
+        let next = Cell::new(16);
+        let ran = sim.solo(0, |cpu| {
+            let k = Kernel::new(&sim, &next, 1);
+            let pfn = k.block(Order::HUGE, Use::Data);
+            k.sim.zero_out(pfn, 512);
+            k.set_at(A, 2, Entry::Leaf(pfn, RW));
+            k.load();
+            cpu.access(A, 8, Kind::Store, false).expect("mapped");
+            cpu.syscall();
+            let start = cpu.now();
+            cpu.access(A + 4096, 8, Kind::Load, false).expect("mapped");
+            for at in [to, 0, 0] {
+                cpu.access(A + at, 8, Kind::Store, false).expect("mapped");
+            }
+            cpu.now() - start
+        });
+        ran.unwrap_or_else(|stop| panic!("{stop}"))
+    };
+    let (joins, none) = (run(4096), run(0));
+    assert!(joins > none + 50, "{joins} and {none} cycles");
+}
+
 #[test]
 fn a_cache_may_replace_by_not_recently_used_bits_or_by_ages() {
     let tiny = file::preset("tiny").expect("valid");

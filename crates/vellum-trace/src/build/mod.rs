@@ -479,3 +479,7 @@ impl<W: Write> Builder<W> {
         self.layout.validate()
     }
 }
+
+#[cfg(test)]
+#[path = "build_tests.rs"]
+mod tests;

@@ -50,6 +50,7 @@ impl Pages {
     #[inline(always)]
     pub(super) fn find(&self, addr: u64, touches: u8) -> Option<(u32, u64)> {
         let page = addr / PAGE;
+        debug_assert!(addr < 1 << 47, "not an address of a program");
         let found = self.words[page as usize % PAGES];
         let touches = u64::from(touches);
         if (found ^ self.word(page)) >> PAGE_AT != 0 || found & touches != touches {
@@ -153,5 +154,25 @@ mod tests {
         (0..u16::MAX).for_each(|_| pages.forget());
         assert_eq!((pages.generation, pages.find(5 * PAGE, 0)), (1, None));
         assert_eq!(pages.find(0, 0), None);
+        for n in 0..1 << 17 {
+            pages.forget();
+            assert_eq!((pages.find(5 * PAGE, 0), pages.find(0, 0)), (None, None), "{n}");
+        }
+    }
+
+    #[test]
+    fn each_mapping_has_its_place_and_four_that_meet_have_theirs() {
+        let mut pages = Pages::new();
+        let all = (0..PLACES as u32).map(|n| (u64::from(n) * PAGE, (n, u64::from(n) << 20)));
+        all.clone().for_each(|(addr, place)| pages.learn(addr, place, 1));
+        assert!(all.clone().all(|(addr, place)| pages.find(addr, 1) == Some(place)));
+        let mut pages = Pages::new();
+        for n in 0..6 {
+            let (addr, place) = (u64::from(n) * PAGE, (n * PLACES as u32, PAGE));
+            pages.learn(addr, place, 3);
+            assert_eq!(pages.find(addr, 3), Some(place), "{n}");
+            let first = (n < TRIES as u32).then_some((0, PAGE));
+            assert_eq!(pages.find(0, 3), first, "all are forgotten where there is no place");
+        }
     }
 }
