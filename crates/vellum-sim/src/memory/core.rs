@@ -485,7 +485,6 @@ impl Core {
         self.waits.translating.walks += walking;
         self.loads.clear();
         self.fills.clear();
-        self.stores.clear();
         self.set_limit();
         self.now - start
     }

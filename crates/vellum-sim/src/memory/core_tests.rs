@@ -373,7 +373,7 @@ fn compare_with_a_list_of_all_stores(seed: u64, size: u32, fill_buffers: u32) {
             let arrival = free.now() + at(random(300));
             let mut done = Ticks::ZERO;
             for c in [&mut c, &mut free] {
-                let late = matches!(kind, LateMiss | LateHit);
+                let late = matches!(kind, LateMiss | LateHit | Joins);
                 let ready = if late { c.walk(translated) } else { Ready::default() };
                 match kind {
                     Joins => c.store_joining(ready, arrival),
@@ -382,7 +382,7 @@ fn compare_with_a_list_of_all_stores(seed: u64, size: u32, fill_buffers: u32) {
                     _ => c.store_after(ready, latency, kind != LateHit),
                 };
                 let comes = match kind {
-                    Joins => arrival,
+                    Joins => arrival.max(ready.at),
                     Hit | LateHit => ready.at,
                     Arriving => arrival.max(c.now() + latency),
                     _ => c.now().max(ready.at) + latency,
@@ -419,6 +419,23 @@ fn places_of_stores_that_leave_together_are_not_short() {
     }
     c.issue_store();
     assert_eq!(c.now(), at(70));
+}
+
+#[test]
+fn a_core_knows_of_64_stores_whose_lines_come_one_after_the_other() {
+    let at = Ticks::from_cycles;
+    let overlap = Overlap { store_buffer: 256, instruction: Ticks(0), ..core(10).overlap };
+    let mut c = Core::new(overlap);
+    let mut store = |n: u64| {
+        c.issue_store();
+        c.store_joining(Ready::default(), at(100 + n));
+        c.validate().expect("consistent");
+        c.now()
+    };
+    assert!((0..64).all(|n| store(n) == at(0)));
+    assert_eq!([store(64), store(65)], [100, 101].map(at), "one more waits for the oldest");
+    c.serialize();
+    assert_eq!(c.now(), at(165), "a barrier for all");
 }
 
 #[test]

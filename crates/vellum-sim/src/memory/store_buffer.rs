@@ -8,7 +8,8 @@
 use super::pending::{CAPACITY, Pending, Queue};
 use super::ticks::Ticks;
 
-/// Only stores that have to wait for their lines are kept: all others leave with the one before.
+/// Only stores that leave later than those before them are kept, 64 at most: all others leave with
+/// one before.
 #[derive(Clone, Debug)]
 pub(super) struct StoreBuffer {
     /// 0: it is never full.
@@ -71,12 +72,6 @@ impl StoreBuffer {
         self.set_limit();
     }
 
-    /// All have left.
-    pub(super) fn clear(&mut self) {
-        self.waiting.clear();
-        self.set_limit();
-    }
-
     #[inline]
     fn set_limit(&mut self) {
         self.limit = self.waiting.first().map_or(u64::MAX, |p| p.position + self.size);
@@ -88,9 +83,9 @@ impl StoreBuffer {
         if self.limit != oldest {
             return Err(format!("the store buffer is full at {}, not {oldest}", self.limit));
         }
-        let in_order = self.waiting.iter().is_sorted_by_key(|p| (p.position, p.done));
-        let by_time = self.waiting.iter().is_sorted_by_key(|p| p.done);
-        if !in_order || !by_time || self.waiting.iter().any(|p| p.done > self.last) {
+        let in_order = |a: &&Pending, b: &&Pending| a.position < b.position && a.done < b.done;
+        let too_late = self.waiting.iter().any(|p| p.done > self.last);
+        if too_late || !self.waiting.iter().is_sorted_by(in_order) {
             return Err("stores leave the store buffer out of order".into());
         }
         Ok(())

@@ -74,6 +74,14 @@ impl<'a, F: Format> Kernel<'a, F> {
         Pfn(first)
     }
 
+    /// A page of 2 MiB of zeros, mapped at `va`.
+    pub fn map_huge(&self, va: u64, flags: Flags) -> Pfn {
+        let pfn = self.block(Order::HUGE, Use::Data);
+        self.sim.zero_out(pfn, 512);
+        self.set_at(va, 2, Entry::Leaf(pfn, flags));
+        pfn
+    }
+
     pub fn becomes(&self, pfn: Pfn, used: Use) {
         self.sim.becomes(pfn, Order::BASE, used);
     }

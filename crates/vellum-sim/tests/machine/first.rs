@@ -152,9 +152,7 @@ fn a_store_to_the_line_of_the_last_load_makes_it_dirty() {
         let next = Cell::new(16);
         let ran = sim.solo(0, |cpu| {
             let k = Kernel::new(&sim, &next, 1);
-            let pfn = k.block(Order::HUGE, Use::Data);
-            k.sim.zero_out(pfn, 512);
-            k.set_at(A, 2, Entry::Leaf(pfn, RW));
+            k.map_huge(A, RW);
             k.load();
             let go = |line: u64, kind| {
                 cpu.access(A + line * 64, 8, kind, false).expect("mapped");

@@ -286,9 +286,7 @@ fn large_page(
     sim.solo(0, |cpu| {
         let k = Kernel::new(&sim, &next, 1);
         k.load();
-        let pfn = k.block(Order::HUGE, Use::Data);
-        k.sim.zero_out(pfn, 512);
-        k.set_at(A, 2, Entry::Leaf(pfn, flags));
+        k.map_huge(A, flags);
         program(&k, cpu);
     })
     .unwrap_or_else(|stop| panic!("{stop}"));

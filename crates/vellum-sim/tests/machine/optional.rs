@@ -70,86 +70,66 @@ fn a_file_may_name_what_the_first_level_of_data_does_and_no_other_level() {
     assert!(tiny("[l2]", "way_predictor", "\"physical\"").is_err());
 }
 
+/// `tiny` with a store buffer.
+fn with_store_buffer(places: &str) -> Result<Machine, MachineError> {
+    let tiny = file::preset("tiny").expect("valid");
+    tiny.overlaid("stores.toml", &format!("[core]\n{}", line("store_buffer", places)))
+}
+
+/// Cycles of these accesses to a huge page whose first line is in the first level.
+fn cycles(machine: &Machine, accesses: impl IntoIterator<Item = (u64, Kind)>) -> u64 {
+    let sim = SimMachine::<X86>::build(&Parts::of(machine, 1), Options::default());
+    let sim = sim.expect("it can be built");
+    let next = Cell::new(16);
+    let ran = sim.solo(0, |cpu| {
+        let k = Kernel::new(&sim, &next, 1);
+        k.map_huge(A, RW);
+        k.load();
+        let go = |(at, kind)| {
+            cpu.access(A + at, 8, kind, false).expect("mapped");
+        };
+        go((0, Kind::Store));
+        cpu.syscall();
+        let start = cpu.now();
+        accesses.into_iter().for_each(go);
+        cpu.now() - start
+    });
+    sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
+    ran.unwrap_or_else(|stop| panic!("{stop}"))
+}
+
 #[test]
 fn a_core_may_have_a_store_buffer_of_a_possible_size() {
-    let with = |value| {
-        tiny_with("[tlb.l1i]", "")
-            .expect("valid")
-            .overlaid("stores.toml", &format!("[core]\n{}", line("store_buffer", value)))
-    };
     assert_eq!(file::preset("tiny").expect("valid").overlap().store_buffer, 0, "never full");
     for (value, places) in [("1", 1), ("64", 64), ("256", 256)] {
-        assert_eq!(with(value).expect("valid").overlap().store_buffer, places);
+        assert_eq!(with_store_buffer(value).expect("valid").overlap().store_buffer, places);
     }
     for value in ["0", "257"] {
-        let message = with(value).expect_err("refused").to_string();
+        let message = with_store_buffer(value).expect_err("refused").to_string();
         let says = format!("{value} stores; use 1 to 256, or leave it out");
         assert!(message.contains(&says) && message.contains("core.store_buffer"), "{message}");
     }
 }
 
-/// Stores to lines of one page, one in 16 of which is in no cache.
+/// Stores to a line that is there, and one in 16 to a line that is in no cache.
 #[test]
 fn a_full_store_buffer_holds_up_the_core_and_none_changes_nothing() {
-    let run = |places: Option<&str>| {
-        let tiny = file::preset("tiny").expect("valid");
-        let machine = match places {
-            Some(n) => tiny
-                .overlaid("stores.toml", &format!("[core]\n{}", line("store_buffer", n)))
-                .expect("valid"),
-            None => tiny,
-        };
-        let sim = SimMachine::<X86>::build(&Parts::of(&machine, 1), Options::default());
-        let sim = sim.expect("it can be built");
-        let next = Cell::new(16);
-        let ran = sim.solo(0, |cpu| {
-            let k = Kernel::new(&sim, &next, 1);
-            let pfn = k.block(Order::HUGE, Use::Data);
-            k.sim.zero_out(pfn, 512);
-            k.set_at(A, 2, Entry::Leaf(pfn, RW));
-            k.load();
-            cpu.access(A, 8, Kind::Store, false).expect("mapped");
-            let start = cpu.now();
-            for n in 0..1024 {
-                let at = if n % 16 == 0 { (64 + n * 8) * 64 } else { 0 };
-                cpu.access(A + at, 8, Kind::Store, false).expect("mapped");
-            }
-            cpu.syscall();
-            cpu.now() - start
-        });
-        sim.audit(None).unwrap_or_else(|stop| panic!("{stop}"));
-        ran.unwrap_or_else(|stop| panic!("{stop}"))
-    };
-    let [none, wide, narrow] = [run(None), run(Some("256")), run(Some("16"))];
+    let place = |n: u64| if n.is_multiple_of(16) { (64 + n * 8) * 64 } else { 0 };
+    let run = |machine| cycles(&machine, (0..1024).map(|n| (place(n), Kind::Store)));
+    let none = run(file::preset("tiny").expect("valid"));
+    let [wide, narrow] = ["256", "16"].map(|n| run(with_store_buffer(n).expect("valid")));
     assert!(wide >= none && narrow > 2 * wide, "{none}, {wide}, {narrow} cycles");
 }
 
 /// A load brings a line, and a store to it comes at once: that store keeps its place till then.
 #[test]
 fn a_store_to_a_line_on_its_way_holds_up_the_store_behind_it() {
-    let tiny = file::preset("tiny").expect("valid");
-    let keys = format!("[core]\n{}[l1d]\n{}", line("store_buffer", "1"), line("refill", "9"));
-    let machine = tiny.overlaid("stores.toml", &keys).expect("valid");
-    let run = |to: u64| {
-        let sim = SimMachine::<X86>::build(&Parts::of(&machine, 1), Options::default());
-        let sim = sim.expect("it can be built");
-        let next = Cell::new(16);
-        let ran = sim.solo(0, |cpu| {
-            let k = Kernel::new(&sim, &next, 1);
-            let pfn = k.block(Order::HUGE, Use::Data);
-            k.sim.zero_out(pfn, 512);
-            k.set_at(A, 2, Entry::Leaf(pfn, RW));
-            k.load();
-            cpu.access(A, 8, Kind::Store, false).expect("mapped");
-            cpu.syscall();
-            let start = cpu.now();
-            cpu.access(A + 4096, 8, Kind::Load, false).expect("mapped");
-            for at in [to, 0, 0] {
-                cpu.access(A + at, 8, Kind::Store, false).expect("mapped");
-            }
-            cpu.now() - start
-        });
-        ran.unwrap_or_else(|stop| panic!("{stop}"))
+    let refill = format!("[l1d]\n{}", line("refill", "9"));
+    let machine = with_store_buffer("1").expect("valid").overlaid("refill.toml", &refill);
+    let machine = machine.expect("valid");
+    let run = |to| {
+        let stores = [to, 0, 0].map(|at| (at, Kind::Store));
+        cycles(&machine, [(4096, Kind::Load)].into_iter().chain(stores))
     };
     let (joins, none) = (run(4096), run(0));
     assert!(joins > none + 50, "{joins} and {none} cycles");

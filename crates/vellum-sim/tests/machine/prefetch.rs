@@ -78,9 +78,7 @@ fn run(parts: &Parts, accesses: impl IntoIterator<Item = To>) -> Ran {
     let next = Cell::new(16);
     let ran = sim.solo(0, |cpu| {
         let k = Kernel::new(&sim, &next, 1);
-        let pfn = k.block(Order::HUGE, Use::Data);
-        k.sim.zero_out(pfn, 512);
-        k.set_at(A, 2, Entry::Leaf(pfn, RW));
+        k.map_huge(A, RW);
         k.load();
         let go = |To(line, kind, dependent)| {
             cpu.access(A + line % LINES * 64, 8, kind, dependent).expect("mapped");

@@ -4,9 +4,8 @@
 use crate::common::*;
 use crate::script;
 use std::cell::{Cell, RefCell};
-use vellum::addr::Order;
 use vellum::entry::Entry;
-use vellum::machine::{CpuMask, Hooks, Machine, Scope, Use, Verb, Work};
+use vellum::machine::{CpuMask, Hooks, Machine, Scope, Verb, Work};
 use vellum_sim::format::{Arm, X86};
 use vellum_sim::memory::Ticks;
 use vellum_sim::{Check, Cpu, Kind, Mode, Options, Rule, SimMachine};
@@ -241,9 +240,7 @@ fn a_cpu_takes_as_long_beside_one_that_waits_as_alone() {
         let sim = SimMachine::<X86>::build(&p, options).expect("tiny can be built");
         let next = Cell::new(16);
         let k = Kernel::new(&sim, &next, 0);
-        let block = k.block(Order::HUGE, Use::Data);
-        sim.zero_out(block, 512);
-        k.set_at(A, 2, Entry::Leaf(block, RW));
+        k.map_huge(A, RW);
         let done = Cell::new(false);
         sim.run(|run| {
             let (k, done) = (&k, &done);

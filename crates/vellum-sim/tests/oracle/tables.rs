@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use crate::script;
-use vellum::addr::{Level, Order, Pfn, Va, VaRange};
+use vellum::addr::{Level, Pfn, Va, VaRange};
 use vellum::entry::{Busy, Codec, Entry};
 use vellum::machine::{Root, Scope, Use, Verb};
 use vellum_sim::{Bug, Rule};
@@ -194,9 +194,7 @@ fn oracle_4_a_cpu_goes_on_after_a_sleep_with_what_a_deferral_left_it() {
 
 /// A huge page at `A` and the table of 512 pages that maps the same frames.
 fn huge_and_table<F: vellum_sim::format::Format>(k: &Kernel<'_, F>) -> (Pfn, Pfn) {
-    let huge = k.block(Order::HUGE, Use::Data);
-    k.sim.zero_out(huge, 512);
-    k.set_at(A, 2, Entry::Leaf(huge, RW));
+    let huge = k.map_huge(A, RW);
     let table = k.table();
     for slot in 0..512 {
         k.sim.set_entry(

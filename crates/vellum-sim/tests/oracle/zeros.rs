@@ -215,9 +215,7 @@ impl Script for GivesWay {
             let scopes =
                 Scopes { page: k.page(A), other: k.page(A + (4 << 20)), all: all_of_it(k) };
             k.flush(&[0, 1], (self.0)(&scopes));
-            let huge = k.block(Order::HUGE, Use::Data);
-            k.sim.zero_out(huge, 512);
-            k.set_at(A, 2, Entry::Leaf(huge, RW));
+            k.map_huge(A, RW);
         });
         load(cpu, A);
         cpu.script(1, |c| load(c, A + 77 * 4096));

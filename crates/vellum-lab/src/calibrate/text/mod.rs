@@ -423,6 +423,17 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_core_has_the_store_buffer_that_was_measured_and_none_where_none_was() {
+        let places = |measured| {
+            let mut computer = computer();
+            computer.places.store_buffer = measured;
+            let written = write(&computer, &Values::default());
+            machine(&written).expect("valid").overlap().store_buffer
+        };
+        assert_eq!([Some(66), Some(256), None].map(places), [66, 256, 0]);
+    }
+
+    #[test]
     fn a_prefetcher_crosses_pages_where_no_page_begins_with_a_wait() {
         let figure = |ns| Figure { ns, spread: 0.01 };
         let crosses = |cold| {
