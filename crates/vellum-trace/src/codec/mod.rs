@@ -119,6 +119,12 @@ fn fits(v: i64) -> Option<i32> {
     i32::try_from(v).ok()
 }
 
+/// The place of a key in a table.
+#[inline(always)]
+fn place(key: u64) -> usize {
+    (key.wrapping_mul(MIX) >> (64 - TABLE_BITS)) as usize
+}
+
 /// A table of nothing. Its length is in its type, so that no index made for it is checked again.
 pub(crate) fn table<T: Copy + Default, const N: usize>() -> Box<[T; N]> {
     let Ok(table) = vec![T::default(); N].try_into() else { unreachable!("N of them") };
@@ -148,7 +154,7 @@ impl Model {
     #[inline(always)]
     pub(crate) fn slot_index(&mut self) -> usize {
         self.lane.key = self.lane.key.wrapping_add(GOLD);
-        (self.lane.key.wrapping_mul(MIX) >> (64 - TABLE_BITS)) as usize
+        place(self.lane.key)
     }
 
     /// Learns an access.
@@ -170,15 +176,20 @@ impl Model {
         slot.attr = attr;
         self.lane.prev_offset = offset;
         self.lane.prev_mapping = mapping;
+        self.expect_slot();
+    }
+
+    /// Brings the slot of the next access near, if the same line makes it.
+    #[inline(always)]
+    fn expect_slot(&self) {
+        let key = self.lane.key.wrapping_add(GOLD);
+        std::hint::black_box(self.slots[place(key)].attr);
     }
 
     /// Where the next line is looked for: (four lines of history, one line).
     #[inline(always)]
     fn line_indices(&self) -> (usize, usize) {
-        (
-            (self.lane.history.wrapping_mul(MIX) >> (64 - TABLE_BITS)) as usize,
-            (self.lane.line_key >> (64 - TABLE_BITS)) as usize,
-        )
+        (place(self.lane.history), (self.lane.line_key >> (64 - TABLE_BITS)) as usize)
     }
 
     /// Learns a line.
@@ -192,6 +203,9 @@ impl Model {
         self.lane.line_key = id;
         self.lane.history = (self.lane.history << 16) ^ (id >> 48);
         self.lane.key = id ^ self.lane.seed;
+        self.expect_slot();
+        // The next line comes after this one's accesses.
+        std::hint::black_box(self.long[place(self.lane.history)].insns);
     }
 
     /// Does `offset .. offset + size` lie in the mapping?
