@@ -23,7 +23,7 @@ pub mod oracle;
 pub mod schedule;
 pub mod tlb;
 
-pub use cpu::{Account, Counters, Cpu, Kind, PageFault, Program, Seen};
+pub use cpu::{Account, Begun, Counters, Cpu, Kind, PageFault, Program, Seen};
 pub use machine::fills::FillNote;
 pub use machine::parts::{Costs, Mmu, Parts};
 pub use machine::{BuildError, Check, Meta, Mode, Options, SimMachine};

@@ -8,7 +8,7 @@ use vellum::addr::Va;
 use vellum::error::FaultError;
 use vellum::space::{Access, Page};
 use vellum_sim::format::Format;
-use vellum_sim::{Cpu, Kind};
+use vellum_sim::{Begun, Cpu, Kind};
 use vellum_trace::event::{Change, Event};
 
 use super::calls;
@@ -71,7 +71,15 @@ pub(super) enum Place {
     Window,
 }
 
+/// An event that is neither an access nor a fetch: whose, which, and those that follow.
+struct Turn<'e> {
+    thread: usize,
+    number: u64,
+    ahead: &'e [Event],
+}
+
 /// An access by the program.
+#[derive(Clone, Copy)]
 struct Request {
     va: u64,
     size: u32,
@@ -132,8 +140,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                         AccessLookup::Wait => break SliceEnd::Blocked(Wait::Call(mapping, number)),
                         lost => return Err(session.lost(mapping, offset, lost)),
                     };
-                    let here = Here { mapping, offset, number, thread };
                     if flags.kernel() {
+                        let here = Here { mapping, offset, number, thread };
                         match self.kernel(here, va, run, i)? {
                             Ok(events) => {
                                 accesses += events as u64;
@@ -149,10 +157,14 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     if flags.mispredicted() {
                         self.cpu.mispredicted();
                     }
-                    if let Err(wait) =
-                        self.touch(here, va, u32::from(size), kind, flags.dependent())?
-                    {
-                        break SliceEnd::Blocked(wait);
+                    let request =
+                        Request { va, size: u32::from(size), kind, dependent: flags.dependent() };
+                    let begun = self.begin(request);
+                    if begun != Begun::Done {
+                        let here = Here { mapping, offset, number, thread };
+                        if let Err(wait) = self.finish(here, begun, request)? {
+                            break SliceEnd::Blocked(wait);
+                        }
                     }
                     accesses += 1;
                 }
@@ -164,57 +176,22 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     };
                     self.cpu.retire(self.owed);
                     self.owed = u64::from(insns);
-                    let here = Here { mapping, offset, number, thread };
-                    if let Err(wait) = self.touch(here, va, 1, Kind::Fetch, false)? {
-                        self.owed = 0;
+                    let request = Request { va, size: 1, kind: Kind::Fetch, dependent: false };
+                    let begun = self.begin(request);
+                    if begun != Begun::Done {
+                        let here = Here { mapping, offset, number, thread };
+                        if let Err(wait) = self.finish(here, begun, request)? {
+                            self.owed = 0;
+                            break SliceEnd::Blocked(wait);
+                        }
+                    }
+                }
+                ref rare => {
+                    let turn = Turn { thread, number, ahead: &events[i + 1..] };
+                    if let Some(wait) = self.rare(turn, rare, (accesses, &mut warmed))? {
                         break SliceEnd::Blocked(wait);
                     }
                 }
-                Event::Call(ref call) => {
-                    let change = &call.change;
-                    session.queue.borrow_mut().at(thread, number);
-                    if let Some(wait) = maps::closed(change, number, &session.maps.borrow()) {
-                        break SliceEnd::Blocked(wait);
-                    }
-                    if takes(change, &session.maps.borrow())
-                        && !session.queue.borrow().all_before(number, thread)
-                    {
-                        break SliceEnd::Blocked(Wait::All(number));
-                    }
-                    self.in_kernel = false;
-                    if matches!(change, Change::FileRead { .. } | Change::FileWrite { .. })
-                        && session.vm.machine().prices_file_calls()
-                    {
-                        // What it moves in the program's memory is told next.
-                        self.in_kernel = true;
-                        self.cpu.syscall();
-                    }
-                    calls::call(session, change)?;
-                    session.maps.borrow_mut().done(change, number);
-                    if is_barrier(change) {
-                        session.queue.borrow_mut().pass(number);
-                    }
-                }
-                Event::ThreadStart { thread: new } => {
-                    session.queue.borrow_mut().at(thread, number);
-                    if new as usize == thread && !session.queue.borrow().all_before(number, thread)
-                    {
-                        break SliceEnd::Blocked(Wait::All(number));
-                    }
-                    session.queue.borrow_mut().start(new);
-                }
-                Event::ThreadEnd { thread: gone } => session.queue.borrow_mut().end(gone),
-                Event::Skip { accesses: left_out, instructions } => {
-                    session.skipped(u64::from(left_out), instructions);
-                    let ahead = &events[i + 1..events.len().min(i + 1 + GAP)];
-                    let gap = ahead.iter().any(|e| matches!(e, Event::Skip { .. }));
-                    let next = if gap { Place::Gap } else { Place::Warming(session.warm) };
-                    if next != self.threads[thread].place {
-                        self.enter(thread, next);
-                        warmed = accesses;
-                    }
-                }
-                Event::Switch { .. } => {}
             }
             i += 1;
         };
@@ -245,19 +222,84 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
     }
 
-    /// An access by the program: until it succeeds, with a fault in between if it needs one.
+    /// An event that is neither an access nor a fetch. Gives what it has to wait for.
+    #[inline(never)]
+    fn rare(
+        &mut self,
+        turn: Turn<'_>,
+        event: &Event,
+        (accesses, warmed): (u64, &mut u64),
+    ) -> Result<Option<Wait>, LabError> {
+        let session = self.session;
+        let Turn { thread, number, ahead } = turn;
+        match *event {
+            Event::Call(ref call) => {
+                let change = &call.change;
+                session.queue.borrow_mut().at(thread, number);
+                if let Some(wait) = maps::closed(change, number, &session.maps.borrow()) {
+                    return Ok(Some(wait));
+                }
+                if takes(change, &session.maps.borrow())
+                    && !session.queue.borrow().all_before(number, thread)
+                {
+                    return Ok(Some(Wait::All(number)));
+                }
+                self.in_kernel = false;
+                if matches!(change, Change::FileRead { .. } | Change::FileWrite { .. })
+                    && session.vm.machine().prices_file_calls()
+                {
+                    // What it moves in the program's memory is told next.
+                    self.in_kernel = true;
+                    self.cpu.syscall();
+                }
+                calls::call(session, change)?;
+                session.maps.borrow_mut().done(change, number);
+                if is_barrier(change) {
+                    session.queue.borrow_mut().pass(number);
+                }
+            }
+            Event::ThreadStart { thread: new } => {
+                session.queue.borrow_mut().at(thread, number);
+                if new as usize == thread && !session.queue.borrow().all_before(number, thread) {
+                    return Ok(Some(Wait::All(number)));
+                }
+                session.queue.borrow_mut().start(new);
+            }
+            Event::ThreadEnd { thread: gone } => session.queue.borrow_mut().end(gone),
+            Event::Skip { accesses: left_out, instructions } => {
+                session.skipped(u64::from(left_out), instructions);
+                let ahead = &ahead[..ahead.len().min(GAP)];
+                let gap = ahead.iter().any(|e| matches!(e, Event::Skip { .. }));
+                let next = if gap { Place::Gap } else { Place::Warming(session.warm) };
+                if next != self.threads[thread].place {
+                    self.enter(thread, next);
+                    *warmed = accesses;
+                }
+            }
+            Event::Switch { .. } | Event::Access { .. } | Event::Fetch { .. } => {}
+        }
+        Ok(None)
+    }
+
+    /// The first part of an access by the program, which is nearly always all of it.
     #[inline(always)]
-    fn touch(
+    fn begin(&self, request: Request) -> Begun {
+        let Request { va, size, kind, dependent } = request;
+        self.cpu.begin(va, size, kind, dependent)
+    }
+
+    /// The rest: until it succeeds, with a fault in between if it needs one.
+    #[inline(never)]
+    fn finish(
         &self,
         here: Here,
-        va: u64,
-        size: u32,
-        kind: Kind,
-        dependent: bool,
+        begun: Begun,
+        request: Request,
     ) -> Result<Result<(), Wait>, LabError> {
-        match self.cpu.access(va, size, kind, dependent) {
+        let Request { va, size, kind, dependent } = request;
+        match self.cpu.finish(begun, va, size, kind, dependent) {
             Ok(_) => Ok(Ok(())),
-            Err(fault) => self.faulting(here, Request { va, size, kind, dependent }, fault),
+            Err(fault) => self.faulting(here, request, fault),
         }
     }
 

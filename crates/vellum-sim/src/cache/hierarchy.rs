@@ -300,6 +300,16 @@ impl Hierarchy {
         is_again
     }
 
+    /// The same for a line anywhere in its set of the first level.
+    #[inline(always)]
+    pub fn there(&mut self, cpu: usize, line: u64, kind: Kind) -> bool {
+        let private = &mut self.cpus[cpu];
+        let first = if kind == Kind::Fetch { &mut private.l1i } else { &mut private.l1d };
+        let is_there = first.access_there(line, kind == Kind::Store);
+        private.counters.served[Agent::Demand as usize][kind as usize][0] += u64::from(is_there);
+        is_there
+    }
+
     /// The set of the first level of data that a line belongs into.
     #[inline]
     pub fn first_set(&self, cpu: usize, line: u64) -> usize {
@@ -324,6 +334,21 @@ impl Hierarchy {
         Level::L2
     }
 
+    /// A CPU looks beyond its first level.
+    #[inline]
+    pub(super) fn uses(&mut self, cpu: usize) {
+        if cpu >= self.used {
+            self.uses_first(cpu);
+        }
+    }
+
+    #[cold]
+    fn uses_first(&mut self, cpu: usize) {
+        let awake = self.used.div_ceil(self.cpus_per_llc);
+        self.llcs[awake..=cpu / self.cpus_per_llc].iter_mut().for_each(LastLevel::wake);
+        self.used = cpu + 1;
+    }
+
     #[inline(never)]
     fn beyond_l1(
         &mut self,
@@ -334,7 +359,7 @@ impl Hierarchy {
         victim: Option<Victim>,
     ) -> Served {
         self.out.clear();
-        self.used = self.used.max(cpu + 1);
+        self.uses(cpu);
         let level = self.serve(cpu, line, victim);
         self.cpus[cpu].counters.served[agent as usize][kind as usize][level as usize] += 1;
         let pushed = victim.is_some_and(|left| left.dirty);
@@ -393,7 +418,7 @@ impl Hierarchy {
             return None;
         }
         self.out.clear();
-        self.used = self.used.max(cpu + 1);
+        self.uses(cpu);
         let level = self.fill_l2(cpu, line);
         Some(Served { level, write_backs: self.out.count(), pushed: false })
     }

@@ -32,6 +32,11 @@ impl LastLevel {
         Ok(LastLevel { cache: Cache::new(geometry)?, held: vec![0; pages] })
     }
 
+    /// It is about to be used.
+    pub(super) fn wake(&mut self) {
+        self.cache.wake();
+    }
+
     /// The cache, to look at.
     pub(super) fn cache(&self) -> &Cache {
         &self.cache

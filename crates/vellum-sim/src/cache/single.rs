@@ -93,6 +93,15 @@ impl Cache {
         })
     }
 
+    /// It is about to be used: writes to each page of the host's memory that its tags take. A page
+    /// that is read first, as a search does, costs the host two faults and, in a process of several
+    /// threads, an interrupt of its other CPUs.
+    pub(super) fn wake(&mut self) {
+        const PAGE: usize = 4096 / size_of::<u32>();
+        debug_assert!(self.is_empty());
+        self.tags.chunks_mut(PAGE).for_each(|page| page[0] = std::hint::black_box(INVALID));
+    }
+
     /// The shape it was made with.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -138,6 +147,27 @@ impl Cache {
         again
     }
 
+    /// The same for a line anywhere in its set: what it does if the line is there. `false` says
+    /// that it is not, and changes nothing.
+    #[inline(never)]
+    pub fn access_there(&mut self, line: u64, write: bool) -> bool {
+        if line == self.last {
+            self.tags[self.last_at] |= u32::from(write);
+            return true;
+        }
+        let Location { set, base, key } = self.locate(line);
+        let found = with_vectors!(self.stride / 4, V, {
+            let found = matches::<V>(&self.tags[base..base + V * 4], key);
+            if found != 0 {
+                self.last = line;
+                self.last_at = base;
+                self.hit_in::<V>(set, base, found.trailing_zeros() as usize, u32::from(write));
+            }
+            found
+        });
+        found != 0
+    }
+
     /// The same; the line gets these flags beside its own.
     #[inline]
     fn access_with(&mut self, line: u64, flags: u32) -> Lookup {
@@ -167,28 +197,34 @@ impl Cache {
         let tags = &mut self.tags[base..base + V * 4];
         let found = matches::<V>(tags, key);
         if found != 0 {
-            let way = found.trailing_zeros() as usize;
-            match self.policy {
-                Policy::Lru => {
-                    let tag = tags[way] | flags;
-                    push_front::<V>(tags, way, tag);
-                }
-                Policy::Plru => {
-                    tags[way] |= flags;
-                    self.last_at = base + way;
-                    self.bits[set] = self.tree.touch(self.bits[set], way);
-                }
-                _ => {
-                    tags[way] |= flags;
-                    self.last_at = base + way;
-                    if self.policy != Policy::Random {
-                        self.use_way(set, way);
-                    }
-                }
-            }
+            self.hit_in::<V>(set, base, found.trailing_zeros() as usize, flags);
             return Lookup::Hit;
         }
         Lookup::Miss(self.insert_in::<V>(set, base, key | flags))
+    }
+
+    /// The line in a way of a set is used, and gets these flags.
+    #[inline]
+    fn hit_in<const V: usize>(&mut self, set: usize, base: usize, way: usize, flags: u32) {
+        let tags = &mut self.tags[base..base + V * 4];
+        match self.policy {
+            Policy::Lru => {
+                let tag = tags[way] | flags;
+                push_front::<V>(tags, way, tag);
+            }
+            Policy::Plru => {
+                tags[way] |= flags;
+                self.last_at = base + way;
+                self.bits[set] = self.tree.touch(self.bits[set], way);
+            }
+            _ => {
+                tags[way] |= flags;
+                self.last_at = base + way;
+                if self.policy != Policy::Random {
+                    self.use_way(set, way);
+                }
+            }
+        }
     }
 
     /// Puts a tag that is not in the set into it.

@@ -40,7 +40,7 @@ fn what_is_seen_at_once_is_what_a_look_finds_under_any_policy() {
     let mut x = 0x9e37_79b9_7f4a_7c15u64;
     for policy in ALL {
         let (mut looks, mut sees) = (cache(4, 4, policy), cache(4, 4, policy));
-        let mut seen = 0;
+        let (mut seen, mut there) = (0, 0);
         for step in 0..20_000 {
             x ^= x << 13;
             x ^= x >> 7;
@@ -48,11 +48,13 @@ fn what_is_seen_at_once_is_what_a_look_finds_under_any_policy() {
             let (line, write) = ((x >> 8) % 24, x & 1 != 0);
             let again = sees.access_again(line, write, |set| set as u64 == line % 4);
             seen += u64::from(again);
-            let found = if again { Lookup::Hit } else { sees.access(line, write) };
+            let is_there = !again && x & 2 != 0 && sees.access_there(line, write);
+            there += u64::from(is_there);
+            let found = if again || is_there { Lookup::Hit } else { sees.access(line, write) };
             assert_eq!(found, looks.access(line, write), "{policy:?} step {step}");
         }
         sees.validate().expect("consistent");
-        assert!(seen > 100, "{policy:?}: {seen}");
+        assert!(seen > 100 && there > 100, "{policy:?}: {seen}, {there}");
         assert!(!sees.access_again(x % 24, false, |_| false), "{policy:?}: refused");
     }
 }

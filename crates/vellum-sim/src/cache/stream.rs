@@ -32,7 +32,7 @@ impl Hierarchy {
         count: u64,
         elide: bool,
     ) -> StreamCost {
-        self.used = self.used.max(cpu + 1);
+        self.uses(cpu);
         if elide {
             return self.store_around(cpu, first_line, count);
         }
@@ -61,7 +61,7 @@ impl Hierarchy {
     /// As [`store_stream`](Hierarchy::store_stream) for lines that no cache holds, in a state in
     /// which every line stored drives one out: counted, and not kept.
     pub fn count_cold(&mut self, cpu: usize, agent: Agent, count: u64, elide: bool) -> StreamCost {
-        self.used = self.used.max(cpu + 1);
+        self.uses(cpu);
         let fetched = if elide { 0 } else { count };
         self.count(cpu, agent, Kind::Store, Level::Memory, fetched);
         StreamCost { lines: count, fetched, written_back: count }

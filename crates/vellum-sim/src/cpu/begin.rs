@@ -1,9 +1,9 @@
 //! How accesses by a program begin, and how nearly all of them end: in the page and the line of the
-//! last access, or in a page that the first level of TLBs gives at once, and in the line that was
-//! used last of its set of the first level of caches.
+//! last access, or in a page that the first level of TLBs gives at once and a line of the first
+//! level of caches.
 //!
-//! This path is the simulator's speed. It is compiled once for each kind of access, reaches each
-//! structure once, and changes what the long way (`access.rs`) would change.
+//! This path is the simulator's speed. It is compiled once for each kind of access, and changes
+//! what the long way (`access.rs`) would change.
 
 use super::translate::needs;
 use super::{CpuState, Kind};
@@ -12,8 +12,8 @@ use crate::format::Format;
 use crate::machine::SimState;
 
 /// How far an access has come.
-#[derive(Clone, Copy)]
-pub(super) enum Begun {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
     /// It is done.
     Done,
     /// It is done, and it is time to look at interrupts and other CPUs.
@@ -22,6 +22,21 @@ pub(super) enum Begun {
     Line(u64),
     /// It is counted.
     Counted,
+    /// It is in several lines, and has not begun in any.
+    Split,
+}
+
+const LOAD: u8 = Kind::Load as u8;
+const STORE: u8 = Kind::Store as u8;
+const FETCH: u8 = Kind::Fetch as u8;
+
+#[inline(always)]
+fn kind<const KIND: u8>() -> Kind {
+    match KIND {
+        LOAD => Kind::Load,
+        STORE => Kind::Store,
+        _ => Kind::Fetch,
+    }
 }
 
 impl CpuState {
@@ -42,41 +57,70 @@ impl CpuState {
             }
         }
     }
+
+    /// An access hits the first levels of both.
+    #[inline(always)]
+    fn hits(&mut self, kind: Kind, dependent: bool) -> Begun {
+        self.counts.hits_checked += 1;
+        if kind == Kind::Load {
+            if dependent {
+                self.core.served_by(Level::L1 as u8);
+            }
+            self.core.hit(dependent);
+        }
+        if self.core.now() < self.until { Begun::Done } else { Begun::Due }
+    }
 }
 
 impl<F: Format> SimState<F> {
     /// A load that lies within one line.
     #[inline(never)]
     pub(super) fn begin_load(&mut self, c: usize, va: u64, dependent: bool) -> Begun {
-        self.begin_access(c, va, Kind::Load, dependent)
+        self.begin_access::<LOAD>(c, va, dependent)
     }
 
     /// A store that lies within one line.
     #[inline(never)]
     pub(super) fn begin_store(&mut self, c: usize, va: u64) -> Begun {
-        self.begin_access(c, va, Kind::Store, false)
+        self.begin_access::<STORE>(c, va, false)
     }
 
     /// A fetch that lies within one line.
     #[inline(never)]
     pub(super) fn begin_fetch(&mut self, c: usize, va: u64) -> Begun {
-        self.begin_access(c, va, Kind::Fetch, false)
+        self.begin_access::<FETCH>(c, va, false)
     }
 
     #[inline(always)]
-    fn begin_access(&mut self, c: usize, va: u64, kind: Kind, dependent: bool) -> Begun {
+    fn begin_access<const KIND: u8>(&mut self, c: usize, va: u64, dependent: bool) -> Begun {
+        let kind = kind::<KIND>();
         let cpu = &mut self.cpus[c];
         cpu.count(kind);
+        let (fetches, stores) = (kind == Kind::Fetch, kind == Kind::Store);
+        let recent = if fetches { &cpu.code } else { &cpu.data };
+        let line = (recent.base | va & 4095) >> 6;
+        if va >> 12 != recent.page
+            || line != recent.line
+            || stores && !(recent.writable && recent.dirty)
+        {
+            return self.begin_anew::<KIND>(c, va, dependent);
+        }
+        *(if fetches { &mut cpu.counts.quick_fetches } else { &mut cpu.counts.quick_lines }) += 1;
+        cpu.hits(kind, dependent)
+    }
+
+    /// The same in another line than the last access of its kind.
+    #[inline(never)]
+    fn begin_anew<const KIND: u8>(&mut self, c: usize, va: u64, dependent: bool) -> Begun {
+        let kind = kind::<KIND>();
+        let cpu = &mut self.cpus[c];
         let (fetches, stores) = (kind == Kind::Fetch, kind == Kind::Store);
         let (recent, tlb) = match kind {
             Kind::Fetch => (&mut cpu.code, &mut cpu.tlb_l1i),
             Kind::Load | Kind::Store => (&mut cpu.data, &mut cpu.tlb_l1d),
         };
-        let mut is_again = false;
         let line = if va >> 12 == recent.page && (!stores || recent.writable) {
-            let line = (recent.base | va & 4095) >> 6;
-            is_again = line == recent.line && (!stores || recent.dirty);
-            line
+            (recent.base | va & 4095) >> 6
         } else {
             let Some(entry) = tlb.lookup_again(cpu.ctx, va) else { return Begun::Counted };
             let is_plain = !entry.stale && entry.flags.contains(needs(kind));
@@ -90,24 +134,15 @@ impl<F: Format> SimState<F> {
             (recent.page, recent.base, recent.writable) = (va >> 12, address & !4095, stores);
             address >> 6
         };
-        cpu.counts.hits_checked += 1;
-        if is_again {
-            *(if fetches { &mut cpu.counts.quick_fetches } else { &mut cpu.counts.quick_lines }) +=
-                1;
-        } else {
-            let (first, now) = (cpu.first.as_ref().filter(|_| !fetches), cpu.core.now());
-            let is_plain = |set| first.is_none_or(|f| f.is_plain((line, set), va, now));
-            if !self.caches.again(c, line, kind.of_cache(), is_plain) {
-                return Begun::Line(line);
-            }
-            (recent.line, recent.dirty) = (line, stores);
+        let (first, now) = (cpu.first.as_ref().filter(|_| !fetches), cpu.core.now());
+        let is_plain = |set| first.is_none_or(|f| f.is_plain((line, set), va, now));
+        let is_there = self.caches.again(c, line, kind.of_cache(), is_plain)
+            || first.is_none() && self.caches.there(c, line, kind.of_cache());
+        if !is_there {
+            cpu.counts.hits_checked += 1;
+            return Begun::Line(line);
         }
-        if kind == Kind::Load {
-            if dependent {
-                cpu.core.served_by(Level::L1 as u8);
-            }
-            cpu.core.hit(dependent);
-        }
-        if cpu.core.now() < cpu.until { Begun::Done } else { Begun::Due }
+        (recent.line, recent.dirty) = (line, stores);
+        cpu.hits(kind, dependent)
     }
 }

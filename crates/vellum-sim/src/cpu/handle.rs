@@ -65,47 +65,49 @@ impl<'a, F: Format> Cpu<'a, F> {
         kind: Kind,
         dependent: bool,
     ) -> Result<Seen, PageFault> {
-        let first = va >> 6;
+        match self.begin(va, size, kind, dependent) {
+            Begun::Done => Ok(Seen(0)),
+            begun => self.finish(begun, va, size, kind, dependent),
+        }
+    }
+
+    /// The first part of [`Cpu::access`], which is all of it for [`Begun::Done`]. Else
+    /// [`Cpu::finish`] has to be next, with the same access.
+    #[inline(always)]
+    pub fn begin(&self, va: u64, size: u32, kind: Kind, dependent: bool) -> Begun {
         let last = va.wrapping_add(u64::from(size.max(1)) - 1) >> 6;
-        if first == last {
-            return self.line(va, kind, dependent);
-        }
-        let mut seen = self.line(va, kind, dependent)?;
-        for line in first + 1..=last {
-            seen = self.line(line << 6, kind, dependent)?;
-        }
-        Ok(seen)
+        if va >> 6 == last { self.begin_line(va, kind, dependent) } else { Begun::Split }
     }
 
     #[inline(always)]
-    fn line(&self, va: u64, kind: Kind, dependent: bool) -> Result<Seen, PageFault> {
+    fn begin_line(&self, va: u64, kind: Kind, dependent: bool) -> Begun {
         let id = self.id;
-        let begun = self.sim.state.with(|s| match kind {
+        self.sim.state.with(|s| match kind {
             Kind::Load => s.begin_load(id, va, dependent),
             Kind::Store => s.begin_store(id, va),
             Kind::Fetch => s.begin_fetch(id, va),
-        });
-        match begun {
-            Begun::Done => Ok(Seen(0)),
-            _ => self.finish(begun, va, kind, dependent),
-        }
+        })
     }
 
+    /// The second part of an access.
     #[inline(never)]
-    fn finish(
+    pub fn finish(
         &self,
         begun: Begun,
         va: u64,
+        size: u32,
         kind: Kind,
         dependent: bool,
     ) -> Result<Seen, PageFault> {
         let line = match begun {
+            Begun::Done => return Ok(Seen(0)),
             Begun::Line(line) => Some(line),
             Begun::Counted => None,
-            Begun::Done | Begun::Due => {
+            Begun::Due => {
                 self.turn(false);
                 return Ok(Seen(0));
             }
+            Begun::Split => return self.lines(va, size, kind, dependent),
         };
         let id = self.id;
         let (result, due) = self.sim.state.with(|s| {
@@ -121,6 +123,17 @@ impl<'a, F: Format> Cpu<'a, F> {
             Err(Trap::Fault(fault)) => Err(fault),
             Err(Trap::Stop) => unreachable!("a stopped program is not resumed"),
         }
+    }
+
+    /// An access to several lines.
+    fn lines(&self, va: u64, size: u32, kind: Kind, dependent: bool) -> Result<Seen, PageFault> {
+        let line = |va| self.finish(self.begin_line(va, kind, dependent), va, 1, kind, dependent);
+        let last = va.wrapping_add(u64::from(size) - 1) >> 6;
+        let mut seen = line(va)?;
+        for next in (va >> 6) + 1..=last {
+            seen = line(next << 6)?;
+        }
+        Ok(seen)
     }
 
     #[inline(never)]

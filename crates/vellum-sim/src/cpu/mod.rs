@@ -18,6 +18,7 @@ pub(crate) mod translate;
 use core::ops::Range;
 
 pub use access::{PageFault, Seen};
+pub use begin::Begun;
 pub use counters::Counters;
 pub use handle::Cpu;
 pub(crate) use price::{Charges, PRICES, Price};

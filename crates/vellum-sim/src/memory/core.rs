@@ -71,6 +71,8 @@ pub struct Core {
     /// Retiring this instruction must first look at unfinished loads.
     limit: u64,
     overlap: Overlap,
+    /// How long it runs ahead of its oldest unfinished load: the time of a window of instructions.
+    ahead: Ticks,
     /// When the data of the last load is there.
     last: Ticks,
     walkers: [Ticks; 8],
@@ -104,6 +106,7 @@ impl Core {
             position: 0,
             limit: u64::MAX,
             overlap,
+            ahead: overlap.instruction * u64::from(overlap.window),
             last: Ticks::ZERO,
             walkers: [Ticks::ZERO; 8],
             port: Ticks::ZERO,
@@ -169,8 +172,14 @@ impl Core {
             return;
         }
         self.port = self.port.max(self.now) + self.overlap.load * loads;
-        let ahead = self.overlap.instruction * u64::from(self.overlap.window);
-        let wait = self.port.saturating_sub(ahead).saturating_sub(self.now);
+        if self.port > self.now + self.ahead {
+            self.port_full();
+        }
+    }
+
+    #[inline(never)]
+    fn port_full(&mut self) {
+        let wait = self.port - self.ahead - self.now;
         self.now += wait;
         self.settled += wait;
         self.waits.port += wait;
@@ -221,12 +230,15 @@ impl Core {
         self.overlap.mispredict
     }
 
-    /// Waits for the oldest loads until the window has room.
+    /// Waits for the oldest loads until the window has room. Those behind them that are done leave,
+    /// too: nobody will wait for them.
     #[inline(never)]
     fn window_full(&mut self) -> Ticks {
         let start = self.now;
         let window = u64::from(self.overlap.window);
-        while let Some(p) = self.loads.first().filter(|p| p.position + window <= self.position) {
+        while let Some(p) = self.loads.first()
+            && (p.position + window <= self.position || p.done <= self.now)
+        {
             self.wait_for(p);
             self.loads.pop();
         }
@@ -308,11 +320,27 @@ impl Core {
     #[inline]
     pub fn hit(&mut self, dependent: bool) -> Ticks {
         if dependent {
-            return self.load_after(Ready::default(), self.overlap.l1, true, false);
+            return self.hit_after_last();
         }
         // What depends next depends on this load, not on a miss before it: `a[b[i]]` waits for
         // `b[i]`.
         self.last = self.now + self.overlap.l1;
+        Ticks::ZERO
+    }
+
+    /// As [`load_after`](Core::load_after) for a load that hits and whose translation is there.
+    #[inline]
+    fn hit_after_last(&mut self) -> Ticks {
+        if self.loads.len() == CAPACITY {
+            return self.load_after(Ready::default(), self.overlap.l1, true, false);
+        }
+        let start = self.now.max(self.last);
+        self.last = start + self.overlap.l1;
+        let (done, position, source) = (self.last, self.position, self.source);
+        self.loads.push(Pending { done, start, position, translation: 0, walked: false, source });
+        if self.loads.len() == 1 {
+            self.set_limit();
+        }
         Ticks::ZERO
     }
 

@@ -111,6 +111,19 @@ fn a_short_window_limits_overlap_before_the_buffers_do() {
 }
 
 #[test]
+fn the_window_waits_for_its_oldest_load_and_not_for_those_behind_it() {
+    let mut c = core(10);
+    c.load(L3, false);
+    c.retire(1);
+    // Done two cycles after the first.
+    c.load(L3 + Ticks::from_cycles(2), false);
+    c.retire(127);
+    assert_eq!(c.now(), L3, "the first leaves the window, when it is done");
+    c.retire(1);
+    assert_eq!(c.now(), L3 + Ticks::from_cycles(2) + Ticks(64), "then the second");
+}
+
+#[test]
 fn work_overlaps_with_one_miss_in_flight() {
     let mut c = core(10);
     c.load(Ticks::from_cycles(20), false);
