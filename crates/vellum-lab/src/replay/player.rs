@@ -71,10 +71,12 @@ pub(super) enum Place {
     Window,
 }
 
-/// An event that is neither an access nor a fetch: whose, which, and those that follow.
-struct Turn<'e> {
+/// Where a thread is in its events.
+struct Position<'e> {
     thread: usize,
+    /// The event's number.
     number: u64,
+    /// Those behind it.
     ahead: &'e [Event],
 }
 
@@ -160,7 +162,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     let request =
                         Request { va, size: u32::from(size), kind, dependent: flags.dependent() };
                     let begun = self.begin(request);
-                    if begun != Begun::Done {
+                    if !begun.is_done() {
                         let here = Here { mapping, offset, number, thread };
                         if let Err(wait) = self.finish(here, begun, request)? {
                             break SliceEnd::Blocked(wait);
@@ -178,7 +180,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     self.owed = u64::from(insns);
                     let request = Request { va, size: 1, kind: Kind::Fetch, dependent: false };
                     let begun = self.begin(request);
-                    if begun != Begun::Done {
+                    if !begun.is_done() {
                         let here = Here { mapping, offset, number, thread };
                         if let Err(wait) = self.finish(here, begun, request)? {
                             self.owed = 0;
@@ -187,8 +189,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     }
                 }
                 ref rare => {
-                    let turn = Turn { thread, number, ahead: &events[i + 1..] };
-                    if let Some(wait) = self.rare(turn, rare, (accesses, &mut warmed))? {
+                    let at = Position { thread, number, ahead: &events[i + 1..] };
+                    if let Some(wait) = self.rare(at, rare, (accesses, &mut warmed))? {
                         break SliceEnd::Blocked(wait);
                     }
                 }
@@ -222,16 +224,17 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
     }
 
-    /// An event that is neither an access nor a fetch. Gives what it has to wait for.
+    /// An event that is neither an access nor a fetch. Gives what it has to wait for. `accesses`
+    /// are done in this run; the first `warmed` of them are booked.
     #[inline(never)]
     fn rare(
         &mut self,
-        turn: Turn<'_>,
+        at: Position<'_>,
         event: &Event,
         (accesses, warmed): (u64, &mut u64),
     ) -> Result<Option<Wait>, LabError> {
         let session = self.session;
-        let Turn { thread, number, ahead } = turn;
+        let Position { thread, number, ahead } = at;
         match *event {
             Event::Call(ref call) => {
                 let change = &call.change;

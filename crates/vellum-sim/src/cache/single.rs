@@ -93,9 +93,9 @@ impl Cache {
         })
     }
 
-    /// It is about to be used: writes to each page of the host's memory that its tags take. A page
-    /// that is read first, as a search does, costs the host two faults and, in a process of several
-    /// threads, an interrupt of its other CPUs.
+    /// It is about to be used, and empty: writes to the pages of the host's memory that its tags
+    /// take. A page that is read first, as a search does, costs the host two faults and, in a
+    /// process of several threads, an interrupt of its other CPUs.
     pub(super) fn wake(&mut self) {
         const PAGE: usize = 4096 / size_of::<u32>();
         debug_assert!(self.is_empty());

@@ -1,6 +1,7 @@
 //! How accesses by a program begin, and how nearly all of them end: in the page and the line of the
 //! last access, or in a page that the first level of TLBs gives at once and a line of the first
-//! level of caches.
+//! level of caches. A first level of which a machine's file says more (`l1d.refill`,
+//! `l1d.way_predictor`) gives only the line at once that was used last of its set.
 //!
 //! This path is the simulator's speed. It is compiled once for each kind of access, and changes
 //! what the long way (`access.rs`) would change.
@@ -13,7 +14,7 @@ use crate::machine::SimState;
 
 /// How far an access has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Begun {
+pub(super) enum Step {
     /// It is done.
     Done,
     /// It is done, and it is time to look at interrupts and other CPUs.
@@ -60,7 +61,7 @@ impl CpuState {
 
     /// An access hits the first levels of both.
     #[inline(always)]
-    fn hits(&mut self, kind: Kind, dependent: bool) -> Begun {
+    fn hits(&mut self, kind: Kind, dependent: bool) -> Step {
         self.counts.hits_checked += 1;
         if kind == Kind::Load {
             if dependent {
@@ -68,31 +69,31 @@ impl CpuState {
             }
             self.core.hit(dependent);
         }
-        if self.core.now() < self.until { Begun::Done } else { Begun::Due }
+        if self.core.now() < self.until { Step::Done } else { Step::Due }
     }
 }
 
 impl<F: Format> SimState<F> {
     /// A load that lies within one line.
     #[inline(never)]
-    pub(super) fn begin_load(&mut self, c: usize, va: u64, dependent: bool) -> Begun {
+    pub(super) fn begin_load(&mut self, c: usize, va: u64, dependent: bool) -> Step {
         self.begin_access::<LOAD>(c, va, dependent)
     }
 
     /// A store that lies within one line.
     #[inline(never)]
-    pub(super) fn begin_store(&mut self, c: usize, va: u64) -> Begun {
+    pub(super) fn begin_store(&mut self, c: usize, va: u64) -> Step {
         self.begin_access::<STORE>(c, va, false)
     }
 
     /// A fetch that lies within one line.
     #[inline(never)]
-    pub(super) fn begin_fetch(&mut self, c: usize, va: u64) -> Begun {
+    pub(super) fn begin_fetch(&mut self, c: usize, va: u64) -> Step {
         self.begin_access::<FETCH>(c, va, false)
     }
 
     #[inline(always)]
-    fn begin_access<const KIND: u8>(&mut self, c: usize, va: u64, dependent: bool) -> Begun {
+    fn begin_access<const KIND: u8>(&mut self, c: usize, va: u64, dependent: bool) -> Step {
         let kind = kind::<KIND>();
         let cpu = &mut self.cpus[c];
         cpu.count(kind);
@@ -111,7 +112,7 @@ impl<F: Format> SimState<F> {
 
     /// The same in another line than the last access of its kind.
     #[inline(never)]
-    fn begin_anew<const KIND: u8>(&mut self, c: usize, va: u64, dependent: bool) -> Begun {
+    fn begin_anew<const KIND: u8>(&mut self, c: usize, va: u64, dependent: bool) -> Step {
         let kind = kind::<KIND>();
         let cpu = &mut self.cpus[c];
         let (fetches, stores) = (kind == Kind::Fetch, kind == Kind::Store);
@@ -122,10 +123,10 @@ impl<F: Format> SimState<F> {
         let line = if va >> 12 == recent.page && (!stores || recent.writable) {
             (recent.base | va & 4095) >> 6
         } else {
-            let Some(entry) = tlb.lookup_again(cpu.ctx, va) else { return Begun::Counted };
+            let Some(entry) = tlb.lookup_again(cpu.ctx, va) else { return Step::Counted };
             let is_plain = !entry.stale && entry.flags.contains(needs(kind));
             if !is_plain || self.walk_check || cpu.root.is_none() {
-                return Begun::Counted;
+                return Step::Counted;
             }
             let address = entry.translate(va);
             if stores {
@@ -140,7 +141,7 @@ impl<F: Format> SimState<F> {
             || first.is_none() && self.caches.there(c, line, kind.of_cache());
         if !is_there {
             cpu.counts.hits_checked += 1;
-            return Begun::Line(line);
+            return Step::Line(line);
         }
         (recent.line, recent.dirty) = (line, stores);
         cpu.hits(kind, dependent)

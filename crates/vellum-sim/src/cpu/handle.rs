@@ -3,7 +3,7 @@
 use vellum::machine::Work;
 
 use super::access::{PageFault, Seen, Trap};
-use super::begin::Begun;
+use super::begin::Step;
 use super::{Account, Kind, Price};
 use crate::format::Format;
 use crate::machine::SimMachine;
@@ -13,6 +13,19 @@ use crate::oracle::{Rule, Stop};
 pub struct Cpu<'a, F: Format> {
     sim: &'a SimMachine<F>,
     id: usize,
+}
+
+/// How far an access has come that [`Cpu::begin`] began.
+#[must_use = "an access that is not done has to be finished"]
+#[derive(Debug)]
+pub struct Begun(Step);
+
+impl Begun {
+    /// Nothing of it is left.
+    #[inline(always)]
+    pub fn is_done(&self) -> bool {
+        self.0 == Step::Done
+    }
 }
 
 impl<'a, F: Format> Cpu<'a, F> {
@@ -65,31 +78,32 @@ impl<'a, F: Format> Cpu<'a, F> {
         kind: Kind,
         dependent: bool,
     ) -> Result<Seen, PageFault> {
-        match self.begin(va, size, kind, dependent) {
-            Begun::Done => Ok(Seen(0)),
-            begun => self.finish(begun, va, size, kind, dependent),
+        let begun = self.begin(va, size, kind, dependent);
+        if begun.is_done() {
+            return Ok(Seen(0));
         }
+        self.finish(begun, va, size, kind, dependent)
     }
 
-    /// The first part of [`Cpu::access`], which is all of it for [`Begun::Done`]. Else
-    /// [`Cpu::finish`] has to be next, with the same access.
+    /// The first part of [`Cpu::access`], which is nearly always all of it. If it is not done,
+    /// [`Cpu::finish`] has to be next on this CPU, with the same access.
     #[inline(always)]
     pub fn begin(&self, va: u64, size: u32, kind: Kind, dependent: bool) -> Begun {
         let last = va.wrapping_add(u64::from(size.max(1)) - 1) >> 6;
-        if va >> 6 == last { self.begin_line(va, kind, dependent) } else { Begun::Split }
+        if va >> 6 == last { self.begin_line(va, kind, dependent) } else { Begun(Step::Split) }
     }
 
     #[inline(always)]
     fn begin_line(&self, va: u64, kind: Kind, dependent: bool) -> Begun {
         let id = self.id;
-        self.sim.state.with(|s| match kind {
+        Begun(self.sim.state.with(|s| match kind {
             Kind::Load => s.begin_load(id, va, dependent),
             Kind::Store => s.begin_store(id, va),
             Kind::Fetch => s.begin_fetch(id, va),
-        })
+        }))
     }
 
-    /// The second part of an access.
+    /// The second part of the access that was begun.
     #[inline(never)]
     pub fn finish(
         &self,
@@ -99,15 +113,15 @@ impl<'a, F: Format> Cpu<'a, F> {
         kind: Kind,
         dependent: bool,
     ) -> Result<Seen, PageFault> {
-        let line = match begun {
-            Begun::Done => return Ok(Seen(0)),
-            Begun::Line(line) => Some(line),
-            Begun::Counted => None,
-            Begun::Due => {
+        let line = match begun.0 {
+            Step::Done => return Ok(Seen(0)),
+            Step::Line(line) => Some(line),
+            Step::Counted => None,
+            Step::Due => {
                 self.turn(false);
                 return Ok(Seen(0));
             }
-            Begun::Split => return self.lines(va, size, kind, dependent),
+            Step::Split => return self.lines(va, size, kind, dependent),
         };
         let id = self.id;
         let (result, due) = self.sim.state.with(|s| {
@@ -128,7 +142,7 @@ impl<'a, F: Format> Cpu<'a, F> {
     /// An access to several lines.
     fn lines(&self, va: u64, size: u32, kind: Kind, dependent: bool) -> Result<Seen, PageFault> {
         let line = |va| self.finish(self.begin_line(va, kind, dependent), va, 1, kind, dependent);
-        let last = va.wrapping_add(u64::from(size) - 1) >> 6;
+        let last = va.wrapping_add(u64::from(size.max(1)) - 1) >> 6;
         let mut seen = line(va)?;
         for next in (va >> 6) + 1..=last {
             seen = line(next << 6)?;

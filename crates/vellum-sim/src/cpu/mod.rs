@@ -18,9 +18,8 @@ pub(crate) mod translate;
 use core::ops::Range;
 
 pub use access::{PageFault, Seen};
-pub use begin::Begun;
 pub use counters::Counters;
-pub use handle::Cpu;
+pub use handle::{Begun, Cpu};
 pub(crate) use price::{Charges, PRICES, Price};
 pub use program::Program;
 

@@ -106,7 +106,7 @@ impl Core {
             position: 0,
             limit: u64::MAX,
             overlap,
-            ahead: overlap.instruction * u64::from(overlap.window),
+            ahead: Ticks(overlap.instruction.0.saturating_mul(u64::from(overlap.window))),
             last: Ticks::ZERO,
             walkers: [Ticks::ZERO; 8],
             port: Ticks::ZERO,
@@ -172,7 +172,7 @@ impl Core {
             return;
         }
         self.port = self.port.max(self.now) + self.overlap.load * loads;
-        if self.port > self.now + self.ahead {
+        if self.port.saturating_sub(self.ahead) > self.now {
             self.port_full();
         }
     }

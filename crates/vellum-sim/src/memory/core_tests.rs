@@ -110,6 +110,67 @@ fn a_short_window_limits_overlap_before_the_buffers_do() {
     assert!(cost > 63.0 / 3.0 && cost < 63.0, "two or three loads fit 10 instructions: {cost}");
 }
 
+/// A load that hits and depends on the last one is a load like others, of the first level's
+/// latency; and the clock is made of instructions and waits.
+#[test]
+fn a_dependent_hit_is_a_load_that_takes_the_first_level_s_latency() {
+    let mut x = 0x2545_f491_4f6c_dd1du64;
+    for run in 0..200 {
+        let overlap = Overlap {
+            window: [10, 40, 128, 1000][run % 4],
+            load: Ticks(run as u64 % 3 * 100),
+            ..core(1 + run as u32 % 12).overlap
+        };
+        let [mut hits, mut loads] = [Core::new(overlap), Core::new(overlap)];
+        for step in 0..400 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            let (amount, dependent) = (x >> 20 & 63, x >> 40 & 1 != 0);
+            for (n, c) in [&mut hits, &mut loads].into_iter().enumerate() {
+                c.served_by((x >> 50) as u8);
+                match x & 7 {
+                    0 => c.retire(amount),
+                    1 => c.load(Ticks::from_cycles(amount), dependent),
+                    2 => c.store(Ticks::from_cycles(amount)),
+                    3 => {
+                        c.issue(amount / 8);
+                        Ticks::ZERO
+                    }
+                    _ if n == 0 => c.hit(true),
+                    _ => c.load_after(Ready::default(), overlap.l1, true, false),
+                };
+                c.validate().expect("consistent");
+            }
+            let seen = |c: &Core| {
+                let waits = c.waits();
+                assert_eq!(c.translating().walks, Ticks::ZERO);
+                let waited = waits.sources.into_iter().sum::<Ticks>() + waits.port;
+                assert_eq!(c.now(), c.retiring() + waited, "run {run} step {step}");
+                (c.now(), c.last_load(), waits.sources, waits.port, c.limit)
+            };
+            assert_eq!(seen(&hits), seen(&loads), "run {run} step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_core_is_a_window_of_instructions_ahead_of_its_load_port() {
+    // 128 instructions are 32 cycles.
+    let with = |instruction| {
+        Core::new(Overlap { load: Ticks::from_cycles(1), instruction, ..core(10).overlap })
+    };
+    let mut c = with(Ticks(64));
+    c.issue(32);
+    assert_eq!(c.now(), Ticks::ZERO);
+    c.issue(8);
+    assert_eq!(c.now(), Ticks::from_cycles(8));
+    let mut c = with(Ticks(u64::MAX / 2));
+    c.retire(1);
+    c.issue(1);
+    assert_eq!(c.now(), Ticks(u64::MAX / 2), "however far ahead that is");
+}
+
 #[test]
 fn the_window_waits_for_its_oldest_load_and_not_for_those_behind_it() {
     let mut c = core(10);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use crate::common::*;
 use vellum::addr::Order;
-use vellum::entry::Entry;
+use vellum::entry::{Entry, Flags};
 use vellum::machine::Use;
 use vellum_sim::cache::{FirstLevel, Policy, PrefetchShape};
 use vellum_sim::file;
@@ -144,6 +144,37 @@ fn the_same_holds_where_translations_take_no_search() {
     assert_eq!([missed(PLAIN), missed(PREDICTS)], [0, 100]);
 }
 
+#[test]
+fn an_access_to_two_lines_waits_for_the_load_before_in_both() {
+    let took = |va| run(&machine(PLAIN), &chained([va; 100])).0;
+    assert!(took(A + 60) >= took(A) + 100 * L1, "{} and {}", took(A + 60), took(A));
+}
+
+/// Accesses that end in the line of the last one, in the first line of a set, in another line of
+/// it, and beyond it, are all counted as what they are.
+#[test]
+fn accesses_are_counted_by_kind_wherever_they_end() {
+    let sim = SimMachine::<X86>::build(&machine(PLAIN), Options::default()).expect("built");
+    let next = Cell::new(16);
+    let ran = sim.solo(0, |cpu| {
+        let k = Kernel::new(&sim, &next, 1);
+        let pfn = k.block(Order::HUGE, Use::Data);
+        k.sim.zero_out(pfn, 512);
+        k.set_at(A, 2, Entry::Leaf(pfn, Flags { exec: true, ..RW }));
+        k.load();
+        let before = sim.counters(0);
+        for kind in [Kind::Load, Kind::Store, Kind::Fetch] {
+            // 8 sets of the first level of data: each of these lines is of the first.
+            for line in [0, 0, 8, 0, 8, 8, 16, 0, 1, 0, 8] {
+                cpu.access(A + line * 64, 8, kind, false).expect("mapped");
+            }
+        }
+        let counts = sim.counters(0).since(&before);
+        ["l1d_demand_access", "l1i_demand_access"].map(|n| counts.get(n).expect("a counter"))
+    });
+    assert_eq!(ran.unwrap_or_else(|stop| panic!("{stop}")), [22, 11]);
+}
+
 /// A store to a page that was written before, and to the line that was loaded just now.
 #[test]
 fn a_store_to_the_line_of_the_last_load_makes_it_dirty() {
@@ -161,7 +192,8 @@ fn a_store_to_the_line_of_the_last_load_makes_it_dirty() {
             all();
             let before = sim.traffic(0).lines_written;
             go(0, Kind::Store);
-            go(1, Kind::Load);
+            // The last of these finds its line there.
+            [1, 2, 1].into_iter().for_each(|line| go(line, Kind::Load));
             if stores {
                 go(1, Kind::Store);
             }

@@ -274,6 +274,31 @@ fn a_cpu_takes_as_long_beside_one_that_waits_as_alone() {
     }
 }
 
+/// A CPU whose accesses all end where they begin lets others have their turns, too.
+#[test]
+fn cpus_that_use_one_line_each_take_turns() {
+    let options = Options { quantum: 100, ..Options::default() };
+    let sim = SimMachine::<X86>::build(&parts(MmuKind::X86), options).expect("tiny can be built");
+    let next = Cell::new(16);
+    let k = Kernel::new(&sim, &next, 0);
+    k.map_huge(A, RW);
+    let (last, turns) = (Cell::new(0), Cell::new(0));
+    sim.run(|run| {
+        for id in 0..2 {
+            let (k, last, turns) = (&k, &last, &turns);
+            run.spawn(id, move |cpu| {
+                k.load();
+                for _ in 0..10_000 {
+                    cpu.access(A + id as u64 * 4096, 8, Kind::Load, false).expect("mapped");
+                    turns.set(turns.get() + u64::from(last.replace(id) != id));
+                }
+            });
+        }
+    })
+    .expect("no stop");
+    assert!(turns.get() > 10, "{} turns", turns.get());
+}
+
 /// A script runs in a program's place while another CPU waits for that program's flush.
 #[test]
 fn a_flush_asked_before_a_script_begins_is_served() {
