@@ -161,12 +161,9 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     }
                     let request =
                         Request { va, size: u32::from(size), kind, dependent: flags.dependent() };
-                    let begun = self.begin(request);
-                    if !begun.is_done() {
-                        let here = Here { mapping, offset, number, thread };
-                        if let Err(wait) = self.finish(here, begun, request)? {
-                            break SliceEnd::Blocked(wait);
-                        }
+                    let here = || Here { mapping, offset, number, thread };
+                    if let Err(wait) = self.touch(request, here)? {
+                        break SliceEnd::Blocked(wait);
                     }
                     accesses += 1;
                 }
@@ -179,13 +176,10 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     self.cpu.retire(self.owed);
                     self.owed = u64::from(insns);
                     let request = Request { va, size: 1, kind: Kind::Fetch, dependent: false };
-                    let begun = self.begin(request);
-                    if !begun.is_done() {
-                        let here = Here { mapping, offset, number, thread };
-                        if let Err(wait) = self.finish(here, begun, request)? {
-                            self.owed = 0;
-                            break SliceEnd::Blocked(wait);
-                        }
+                    let here = || Here { mapping, offset, number, thread };
+                    if let Err(wait) = self.touch(request, here)? {
+                        self.owed = 0;
+                        break SliceEnd::Blocked(wait);
                     }
                 }
                 ref rare => {
@@ -284,14 +278,19 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         Ok(None)
     }
 
-    /// The first part of an access by the program, which is nearly always all of it.
+    /// An access by the program. Nearly all are done where they begin, and `here` is not asked.
     #[inline(always)]
-    fn begin(&self, request: Request) -> Begun {
+    fn touch(
+        &self,
+        request: Request,
+        here: impl FnOnce() -> Here,
+    ) -> Result<Result<(), Wait>, LabError> {
         let Request { va, size, kind, dependent } = request;
-        self.cpu.begin(va, size, kind, dependent)
+        let begun = self.cpu.begin(va, size, kind, dependent);
+        if begun.is_done() { Ok(Ok(())) } else { self.finish(here(), begun, request) }
     }
 
-    /// The rest: until it succeeds, with a fault in between if it needs one.
+    /// The rest of it: until it succeeds, with a fault in between if it needs one.
     #[inline(never)]
     fn finish(
         &self,

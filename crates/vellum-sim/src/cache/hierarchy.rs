@@ -282,32 +282,24 @@ impl Hierarchy {
         }
     }
 
-    /// An access of a program to the line that was used last in its set of the first level, where
-    /// that is seen at once. `is_plain`, told the set, may refuse. `false` says nothing, and
-    /// changes nothing.
+    /// An access of a program to a line of the first level, if it is seen at once: the one that was
+    /// used last in its set, which `is_plain`, told the set, may refuse, or with `any` another.
+    /// `false` says nothing, and changes nothing.
     #[inline(always)]
     pub fn again(
         &mut self,
         cpu: usize,
         line: u64,
         kind: Kind,
-        is_plain: impl FnOnce(usize) -> bool,
+        (is_plain, any): (impl FnOnce(usize) -> bool, bool),
     ) -> bool {
         let private = &mut self.cpus[cpu];
         let first = if kind == Kind::Fetch { &mut private.l1i } else { &mut private.l1d };
-        let is_again = first.access_again(line, kind == Kind::Store, is_plain);
-        private.counters.served[Agent::Demand as usize][kind as usize][0] += u64::from(is_again);
-        is_again
-    }
-
-    /// The same for a line anywhere in its set of the first level.
-    #[inline(always)]
-    pub fn there(&mut self, cpu: usize, line: u64, kind: Kind) -> bool {
-        let private = &mut self.cpus[cpu];
-        let first = if kind == Kind::Fetch { &mut private.l1i } else { &mut private.l1d };
-        let is_there = first.access_there(line, kind == Kind::Store);
-        private.counters.served[Agent::Demand as usize][kind as usize][0] += u64::from(is_there);
-        is_there
+        let write = kind == Kind::Store;
+        let hits =
+            first.access_again(line, write, is_plain) || any && first.access_there(line, write);
+        private.counters.served[Agent::Demand as usize][kind as usize][0] += u64::from(hits);
+        hits
     }
 
     /// The set of the first level of data that a line belongs into.

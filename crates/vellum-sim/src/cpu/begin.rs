@@ -137,9 +137,7 @@ impl<F: Format> SimState<F> {
         };
         let (first, now) = (cpu.first.as_ref().filter(|_| !fetches), cpu.core.now());
         let is_plain = |set| first.is_none_or(|f| f.is_plain((line, set), va, now));
-        let is_there = self.caches.again(c, line, kind.of_cache(), is_plain)
-            || first.is_none() && self.caches.there(c, line, kind.of_cache());
-        if !is_there {
+        if !self.caches.again(c, line, kind.of_cache(), (is_plain, first.is_none())) {
             cpu.counts.hits_checked += 1;
             return Step::Line(line);
         }

@@ -158,9 +158,7 @@ fn accesses_are_counted_by_kind_wherever_they_end() {
     let next = Cell::new(16);
     let ran = sim.solo(0, |cpu| {
         let k = Kernel::new(&sim, &next, 1);
-        let pfn = k.block(Order::HUGE, Use::Data);
-        k.sim.zero_out(pfn, 512);
-        k.set_at(A, 2, Entry::Leaf(pfn, Flags { exec: true, ..RW }));
+        k.map_huge(A, Flags { exec: true, ..RW });
         k.load();
         let before = sim.counters(0);
         for kind in [Kind::Load, Kind::Store, Kind::Fetch] {

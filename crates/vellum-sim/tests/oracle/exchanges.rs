@@ -194,6 +194,35 @@ fn oracle_3_a_copy_of_a_page_that_could_just_now_be_written_waits_for_the_flush(
     stops(&ALL, Rule::TwoPages, &It(false));
 }
 
+/// Another CPU copies a page while the line that was stored last is at hand for the next store.
+#[test]
+fn oracle_3_a_store_behind_a_copy_makes_its_page_another() {
+    struct It(bool);
+    impl Script for It {
+        fn play<F: vellum_sim::format::Format>(
+            &self,
+            k: &Kernel<'_, F>,
+            cpu: &vellum_sim::Cpu<'_, F>,
+        ) {
+            let old = k.map(A, RW);
+            (0..2).for_each(|_| assert!(store(cpu, A)));
+            let new = cpu.script(1, |_| copy(k, old));
+            if self.0 {
+                assert!(store(cpu, A));
+            }
+            k.verb(Verb::Fork, || {
+                k.set(A, Entry::Leaf(old, RO));
+                k.flush(&[0, 1], k.page(A));
+                k.set(A, Entry::Leaf(new, RO));
+                k.flush(&[0, 1], k.page(A));
+            });
+        }
+    }
+    passes(&ALL, &It(false));
+    stops(&INTEL, Rule::TwoPages, &It(true));
+    stops(&[MmuKind::Arm], Rule::BreakBeforeMake, &It(true));
+}
+
 #[test]
 fn oracle_3_the_same_page_may_come_back_with_other_rights_before_the_flush() {
     passes(
